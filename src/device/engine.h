@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The engine: drives all queue pairs of this process over the port. One per process, opened with the first
+ * device context and closed with the last.
+ *
+ * Locks, in this order: engine lock > a QP's or SRQ's post lock (verbs face) ; engine lock > CQ lock >
+ * channel lock. The engine lock covers the transport, the memory table, the QP table and the port; a step
+ * holds it throughout. Posting takes only the queue's post lock, then engine_kick().
+ *
+ * Who drives: a thread inside post_send or poll_cq drives the step itself when the lock is free; a background thread
+ * sleeps in epoll and takes over when nobody polled for a while. While the lock is taken, whoever holds it sees
+ * the kicked QP before letting go.
+ */
+#ifndef ROCELINK_DEVICE_ENGINE_H
+#define ROCELINK_DEVICE_ENGINE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mem/mem.h"
+#include "transport/qp.h"
+
+struct engine;
+
+/* The engine's part of a QP; embed it (container_of leads to the device's object). */
+struct engine_qp {
+	struct qp qp;
+	_Atomic int queued;	       /* on the ready stack or list */
+	struct engine_qp *next_queued; /* ready stack: kicked by posters */
+	struct engine_qp *next_ready;  /* ready list of the step */
+	uint32_t timer_slot;	       /* index in the timer heap + 1; 0: none */
+	uint64_t timer_ns;
+};
+
+/* Get the process's engine, starting it at need. 0 or -errno with a sentence in error. */
+int engine_get(struct engine **e, char *error, size_t error_len);
+void engine_put(struct engine *e);
+
+void engine_lock(struct engine *e);
+/* Unlock, serving what was kicked meanwhile. */
+void engine_unlock(struct engine *e);
+
+struct mem_table *engine_mem(struct engine *e); /* under the lock */
+
+/* Give the (initialised) QP a number and let packets in. 0 or -errno. Under the lock. */
+int engine_add_qp(struct engine *e, struct engine_qp *eqp);
+/* Take it out: no packet, timer or step touches it afterwards. Under the lock. */
+void engine_remove_qp(struct engine *e, struct engine_qp *eqp);
+struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn); /* under the lock */
+
+/* RTR and beyond for a connected QP: tell the port which flow to expect; and take that back. Under the lock. */
+void engine_expect_peer(struct engine *e, struct engine_qp *eqp);
+void engine_forget_peer(struct engine *e, struct engine_qp *eqp);
+
+/* Multicast membership of a UD QP. 0 or an errno. Under the lock. */
+int engine_attach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group, unsigned ifindex);
+int engine_detach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group, unsigned ifindex);
+
+/* Something was posted to, or changed on, this QP: have it served. Without the lock or with it. */
+void engine_kick(struct engine *e, struct engine_qp *eqp);
+
+/* poll_cq found nothing: drive a step if the engine is free. Without the lock. */
+void engine_poll(struct engine *e);
+
+/*
+ * Wait until fd (a completion or async channel) is readable, driving the engine meanwhile, so that the waiting
+ * thread itself handles the packet. 0, or -errno (-EINTR). Without the lock.
+ */
+int engine_wait_fd(struct engine *e, int fd);
+
+/* Call back under no lock when links or addresses change (netmon). One observer list for all contexts. */
+struct engine_observer {
+	void (*netdev_changed)(struct engine_observer *o);
+	struct engine_observer *next;
+};
+void engine_observe(struct engine *e, struct engine_observer *o);
+void engine_unobserve(struct engine *e, struct engine_observer *o);
+
+/* Drops by reason and totals of this process, as text lines "name value". Returns the length. */
+size_t engine_report(struct engine *e, char *text, size_t cap);
+
+#endif

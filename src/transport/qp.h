@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A queue pair of the transport: RC, UC or UD (XRC later). Pure: time, packets and calls come in as
+ * arguments; packets leave through an outbox, completions and events through struct qp_ops. The engine
+ * serialises all calls but qp_post_*, which may run beside them (one poster at a time per queue).
+ *
+ * After anything happened to a QP the engine asks qp_tx() for what may be sent now and qp_next_deadline()
+ * for when qp_tick() is due: nobody keeps wake-up flags.
+ */
+#ifndef ROCELINK_TRANSPORT_QP_H
+#define ROCELINK_TRANSPORT_QP_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/units.h"
+#include "mem/mem.h"
+#include "transport/completer.h"
+#include "transport/requester.h"
+#include "transport/responder.h"
+#include "transport/retry.h"
+#include "transport/wq.h"
+#include "wire/outbox.h"
+#include "wire/packet.h"
+
+#define QP_MAX_RD_ATOMIC 128
+#define QP_MAX_SGE	 30
+#define QP_MAX_INLINE	 1024
+#define QP_MAX_WR	 16384
+#define QP_MAX_MSG	 0x80000000u
+
+struct qp;
+
+/* Calls up, all under the engine's lock. cq is what qp_init was given. */
+struct qp_ops {
+	void (*complete)(void *cq, const struct ibv_wc *wc, bool solicited);
+	void (*event)(struct qp *qp, enum ibv_event_type type);
+};
+
+struct qp_config {
+	const struct qp_ops *ops;
+	const struct mem_table *mem;
+	enum ibv_qp_type type;
+	const void *pd;
+	void *send_cq, *recv_cq;
+	struct recv_queue *srq;	 /* or NULL */
+	struct ibv_qp_cap cap;	 /* as asked; qp_init rounds up and writes back what it gives */
+	bool sq_sig_all;
+};
+
+/* Counters of one QP, and summed by the engine. */
+struct qp_counters {
+	uint64_t tx_packets, rx_packets, tx_bytes, rx_bytes;
+	uint64_t retransmitted; /* packets sent again */
+	uint64_t timeouts;
+	uint64_t naks_sent, naks_received, rnr_naks_sent, rnr_naks_received;
+	uint64_t duplicates;
+};
+
+struct qp {
+	struct qp_config cfg;
+	uint32_t qpn;	/* set by the engine before the first modify */
+	_Atomic int state; /* enum ibv_qp_state */
+	/* As written by modify, for query; the parts below hold what they need in units of theirs. */
+	struct ibv_qp_attr attr;
+	struct path path; /* to the peer; RC and UC */
+	uint32_t mtu;	  /* bytes; UD: the port's */
+	struct ring sq;
+	struct recv_queue rq;
+	struct requester req;
+	struct completer comp;
+	struct responder resp;
+	struct retry retry;
+	struct qp_counters counters;
+	bool sq_drained_pending; /* SQD: the event is due when the send queue is at rest */
+};
+
+/* 0 or -errno (-EINVAL: a capability beyond the limits, unknown type; -ENOMEM). */
+int qp_init(struct qp *qp, struct qp_config *config);
+void qp_destroy(struct qp *qp);
+
+/*
+ * ibv_modify_qp. path: the address vector resolved by the device, needed when mask has IBV_QP_AV (NULL
+ * when the attribute has no GRH: refused). port_mtu: the active MTU, bytes. 0, or an errno (positive,
+ * as ibv_modify_qp returns) with a sentence in why: which attribute and what would be right.
+ */
+int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const struct path *path,
+	      uint32_t port_mtu, uint64_t now_ns, char *why, size_t why_len);
+
+/* ibv_query_qp: exactly what was set, the current state and depths. */
+void qp_query(const struct qp *qp, struct ibv_qp_attr *attr);
+
+/*
+ * Post one work request; the chain is the caller's loop. 0 or a positive errno: ENOMEM full, EINVAL
+ * wrong state, opcode, flags, SGE count or inline length. path: UD only, from the address handle.
+ * inline_data: with IBV_SEND_INLINE, wr->sg_list is copied from. The caller then kicks the engine.
+ */
+int qp_post_send(struct qp *qp, const struct ibv_send_wr *wr, const struct path *path);
+int qp_post_recv(struct qp *qp, const struct ibv_recv_wr *wr);
+
+/* A packet for this QP, ICRC checked. path: as received (sgid the peer). */
+enum drop qp_rx(struct qp *qp, const struct packet *pkt, const struct path *path, uint64_t now_ns);
+
+/* Send what may be sent now. True: the outbox filled up or the burst limit was reached, call again. */
+bool qp_tx(struct qp *qp, struct outbox *box, uint64_t now_ns);
+
+/* A deadline passed: timers. Followed by qp_tx. */
+void qp_tick(struct qp *qp, uint64_t now_ns);
+uint64_t qp_next_deadline(const struct qp *qp); /* TIME_NEVER: none */
+
+/* To ERR from within, with the events and flushes this brings. */
+void qp_fatal(struct qp *qp, enum ibv_event_type event);
+
+/* May this QP take part in any transfer? For destroy and for tests: everything is at rest. */
+bool qp_idle(const struct qp *qp);
+
+#endif
