@@ -35,19 +35,19 @@ enum op_position { POS_ONLY, POS_FIRST, POS_MIDDLE, POS_LAST };
 
 /* Extended headers behind the BTH, in the order in which they stand in a packet. */
 enum op_header {
-	HDR_XRCETH = 1 << 0,	  /* 4 bytes: XRC SRQ number */
-	HDR_DETH = 1 << 1,	  /* 8 */
-	HDR_FETH = 1 << 2,	  /* 4: flush extended header */
-	HDR_RETH = 1 << 3,	  /* 16 */
-	HDR_ATOMIC_ETH = 1 << 4,  /* 28 */
-	HDR_AETH = 1 << 5,	  /* 4 */
-	HDR_ATOMIC_ACK = 1 << 6,  /* 8 */
-	HDR_IMM = 1 << 7,	  /* 4 */
-	HDR_IETH = 1 << 8,	  /* 4: R_Key to invalidate */
+	HDR_XRCETH = 1 << 0,	 /* 4 bytes: XRC SRQ number */
+	HDR_DETH = 1 << 1,	 /* 8 */
+	HDR_FETH = 1 << 2,	 /* 4: flush extended header */
+	HDR_RETH = 1 << 3,	 /* 16 */
+	HDR_ATOMIC_ETH = 1 << 4, /* 28 */
+	HDR_AETH = 1 << 5,	 /* 4 */
+	HDR_ATOMIC_ACK = 1 << 6, /* 8 */
+	HDR_IMM = 1 << 7,	 /* 4 */
+	HDR_IETH = 1 << 8,	 /* 4: R_Key to invalidate */
 };
 
 enum op_flag {
-	OPF_REQUEST = 1 << 0,  /* travels requester to responder */
+	OPF_REQUEST = 1 << 0, /* travels requester to responder */
 	OPF_RESPONSE = 1 << 1,
 	OPF_PAYLOAD = 1 << 2,  /* may carry payload */
 	OPF_RECV_WR = 1 << 3,  /* this packet's message consumes a receive work request */
@@ -55,11 +55,13 @@ enum op_flag {
 };
 
 struct opcode_info {
-	const char *name; /* as Wireshark has it without the service, e.g. "SEND First"; NULL: reserved */
+	const char *name; /* as Wireshark has it without the service, e.g. "SEND First"; NULL:
+			     reserved */
 	enum op_kind kind;
 	enum op_position position;
-	uint16_t headers; /* enum op_header */
-	uint16_t flags;	  /* enum op_flag */
+	uint16_t headers;    /* enum op_header */
+	uint8_t flags;	     /* enum op_flag */
+	uint8_t headers_len; /* bytes of the extended headers */
 };
 
 /* The row of this opcode; never NULL: a reserved opcode gives a row with kind OP_NONE. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The outbox: packets on their way out, in one contiguous buffer, cut into groups. A group is a run of
- * packets for one path that one UDP send with segmentation offload (UDP_SEGMENT) carries: all of one
- * size but for the last, which may be shorter, at most 64 of them and 65,507 bytes (IPv6: 65,527).
- * The kernel gives segment k of a group the IPv4 ID k (DF set, unconnected socket), so a packet's ICRC
- * is computed when it joins its group.
+ * The outbox: packets on their way out, in one contiguous buffer, cut into groups. A group is a run
+ * of packets for one path that one UDP send with segmentation offload (UDP_SEGMENT) carries: all of
+ * one size but for the last, which may be shorter, at most 64 of them and 65,507 bytes (IPv6:
+ * 65,527). The kernel gives segment k of a group the IPv4 ID k (DF set, unconnected socket), so a
+ * packet's ICRC is computed when it joins its group.
  *
  * The writer: p = outbox_reserve(box, path, max); writes BTH ... pad; outbox_commit(box, len).
  * The port takes groups from first_group on and calls outbox_sent(). Pure: no system calls.
@@ -49,10 +49,12 @@ static inline bool outbox_empty(const struct outbox *box)
 	return box->first_group == box->n_groups;
 }
 
-/* Room for a packet of at most max_len bytes without the ICRC, or NULL: the outbox is full, send first. */
+/* Room for a packet of at most max_len bytes without the ICRC, or NULL: the outbox is full, send
+ * first. */
 uint8_t *outbox_reserve(struct outbox *box, const struct path *path, uint32_t max_len);
 
-/* The reserved packet is len bytes (a multiple of 4, pad included); appends the ICRC and groups it. */
+/* The reserved packet is len bytes (a multiple of 4, pad included); appends the ICRC and groups it.
+ */
 void outbox_commit(struct outbox *box, uint32_t len);
 
 /* The first n waiting groups are gone; when none is left the buffer is empty again. */

@@ -36,30 +36,32 @@ enum nak_code {
 /* Why a packet was dropped. Every value has a name, a counter and a test that provokes it. */
 enum drop {
 	DROP_NONE,
-	DROP_SHORT,	    /* shorter than its headers and ICRC */
-	DROP_OPCODE,	    /* reserved opcode */
-	DROP_VERSION,	    /* transport header version not 0 */
-	DROP_LENGTH,	    /* payload where there is none, over 4096 bytes, pad longer than payload, length % 4 */
-	DROP_ICRC,	    /* ICRC wrong */
-	DROP_QPN,	    /* no such queue pair */
-	DROP_SERVICE,	    /* opcode of another service than the queue pair's */
-	DROP_STATE,	    /* the queue pair's state doesn't receive */
-	DROP_PKEY,	    /* P_Key doesn't match */
-	DROP_QKEY,	    /* Q_Key doesn't match */
-	DROP_ADDRESS,	    /* not from the queue pair's peer, or to another address of ours */
-	DROP_STALE,	    /* ACK or response that answers nothing outstanding */
-	DROP_DUPLICATE,	    /* repeated request that needs no answer */
-	DROP_SEQUENCE,	    /* out of order: answered by a NAK once, dropped after that; UC: message dropped */
-	DROP_NO_RECEIVE,    /* UC, UD: no receive work request posted */
-	DROP_TOO_LONG,	    /* UD: message longer than the receive buffer; UC: longer than expected */
-	DROP_ACCESS,	    /* UC: R_Key, bounds or permission */
-	DROP_MULTICAST,	    /* no member of the group here */
-	DROP_FORWARD,	    /* belongs to another process, which is gone or whose queue is full */
-	DROP_CNP,	    /* congestion notification: counted, no action */
+	DROP_SHORT,	 /* shorter than its headers and ICRC */
+	DROP_OPCODE,	 /* reserved opcode */
+	DROP_VERSION,	 /* transport header version not 0 */
+	DROP_LENGTH,	 /* payload where there is none, over 4096 bytes, pad longer than payload,
+			    length % 4 */
+	DROP_ICRC,	 /* ICRC wrong */
+	DROP_QPN,	 /* no such queue pair */
+	DROP_SERVICE,	 /* opcode of another service than the queue pair's */
+	DROP_STATE,	 /* the queue pair's state doesn't receive */
+	DROP_PKEY,	 /* P_Key doesn't match */
+	DROP_QKEY,	 /* Q_Key doesn't match */
+	DROP_ADDRESS,	 /* not from the queue pair's peer, or to another address of ours */
+	DROP_STALE,	 /* ACK or response that answers nothing outstanding */
+	DROP_DUPLICATE,	 /* repeated request that needs no answer */
+	DROP_SEQUENCE,	 /* out of order: answered by a NAK once, dropped after that; UC: message
+			    dropped */
+	DROP_NO_RECEIVE, /* UC, UD: no receive work request posted */
+	DROP_TOO_LONG,	 /* UD: message longer than the receive buffer; UC: longer than expected */
+	DROP_ACCESS,	 /* UC: R_Key, bounds or permission */
+	DROP_MULTICAST,	 /* no member of the group here */
+	DROP_FORWARD,	 /* belongs to another process, which is gone or whose queue is full */
+	DROP_CNP,	 /* congestion notification: counted, no action */
 	DROP_COUNT
 };
 
-const char *drop_name(enum drop drop);	     /* short: "icrc", "qpn", ... */
+const char *drop_name(enum drop drop);	      /* short: "icrc", "qpn", ... */
 const char *drop_explanation(enum drop drop); /* a sentence for people */
 
 struct packet {
@@ -68,24 +70,24 @@ struct packet {
 	bool solicited;
 	bool mig_req;
 	bool ack_req;
-	uint8_t pad;	 /* parse: as received; build: computed from payload_len */
+	uint8_t pad; /* parse: as received; build: computed from payload_len */
 	uint16_t pkey;
 	uint32_t dest_qpn;
 	struct psn psn;
 	bool fecn, becn;
 	/* Extended headers; valid where op->headers names them. */
 	uint32_t xrc_srqn;
-	uint32_t qkey, src_qpn;			/* DETH */
-	uint32_t flush_type, flush_level;	/* FETH: placement type bits, selectivity level */
-	uint64_t va;				/* RETH, AtomicETH */
-	uint32_t rkey;				/* RETH, AtomicETH */
-	uint32_t dma_len;			/* RETH */
-	uint64_t swap_add, compare;		/* AtomicETH */
-	uint8_t syndrome;			/* AETH */
-	uint32_t msn;				/* AETH, 24 bits */
-	uint64_t atomic_result;			/* AtomicAckETH */
-	uint32_t imm;				/* ImmDt, big-endian as on the wire (as in ibv_wc.imm_data) */
-	uint32_t invalidate_rkey;		/* IETH */
+	uint32_t qkey, src_qpn;		  /* DETH */
+	uint32_t flush_type, flush_level; /* FETH: placement type bits, selectivity level */
+	uint64_t va;			  /* RETH, AtomicETH */
+	uint32_t rkey;			  /* RETH, AtomicETH */
+	uint32_t dma_len;		  /* RETH */
+	uint64_t swap_add, compare;	  /* AtomicETH */
+	uint8_t syndrome;		  /* AETH */
+	uint32_t msn;			  /* AETH, 24 bits */
+	uint64_t atomic_result;		  /* AtomicAckETH */
+	uint32_t imm;		  /* ImmDt, big-endian as on the wire (as in ibv_wc.imm_data) */
+	uint32_t invalidate_rkey; /* IETH */
 	/* parse only: into the parsed buffer */
 	const uint8_t *payload;
 	uint32_t payload_len; /* without pad */
@@ -97,7 +99,7 @@ enum drop packet_parse(struct packet *p, const uint8_t *data, size_t len);
 /* Bytes of headers that build will write for this opcode. */
 static inline unsigned packet_headers_len(uint8_t opcode)
 {
-	return BTH_LEN + opcode_headers_len(opcode_info(opcode)->headers);
+	return BTH_LEN + opcode_info(opcode)->headers_len;
 }
 
 /* Write BTH and extended headers (not payload, pad or ICRC); p->payload_len must be set, since the

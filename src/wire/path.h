@@ -13,7 +13,7 @@ struct gid {
 
 struct path {
 	struct gid sgid, dgid; /* source and destination of the packet */
-	uint32_t ifindex;      /* scope of link-local and multicast addresses; the device's interface */
+	uint32_t ifindex; /* scope of link-local and multicast addresses; the device's interface */
 	uint32_t flow_label;   /* 20 bits, IPv6 */
 	uint16_t sport;	       /* UDP source port */
 	uint8_t traffic_class; /* IPv4 TOS, IPv6 traffic class */
