@@ -49,8 +49,9 @@
 extern "C" {
 #endif
 
-/* ---- Results ----------------------------------------------------------------------------------
- */
+#pragma GCC visibility push(default)
+
+/* ---- Results ---- */
 
 enum rocelink_code {
 	ROCELINK_OK = 0,
@@ -124,8 +125,7 @@ const char *rocelink_reason_name(enum rocelink_reason reason);
 const char *rocelink_version(void);
 void rocelink_protocol_versions(unsigned *min, unsigned *max);
 
-/* ---- Limits -----------------------------------------------------------------------------------
- */
+/* ---- Limits ---- */
 
 #define ROCELINK_MAX_QPS	  256  /* on one connection */
 #define ROCELINK_MAX_REGIONS	  256  /* offered by one side at a time */
@@ -136,8 +136,7 @@ void rocelink_protocol_versions(unsigned *min, unsigned *max);
 
 #define ROCELINK_NO_DEADLINE UINT64_MAX
 
-/* ---- GIDs and devices -------------------------------------------------------------------------
- */
+/* ---- GIDs and devices ---- */
 
 enum rocelink_gid_type {
 	ROCELINK_GID_IB = 1,
@@ -187,8 +186,7 @@ int rocelink_gid_choose(struct ibv_context *context, const char *host, struct ro
 struct ibv_context *rocelink_device_open(const char *host, struct rocelink_gid *gid,
 					 struct rocelink_error *err);
 
-/* ---- Security ---------------------------------------------------------------------------------
- */
+/* ---- Security ---- */
 
 enum rocelink_security_mode {
 	/*
@@ -220,8 +218,7 @@ struct rocelink_security {
 #define ROCELINK_SECURITY(...) \
 	(&(struct rocelink_security){ .size = sizeof(struct rocelink_security), __VA_ARGS__ })
 
-/* ---- Memory regions ---------------------------------------------------------------------------
- */
+/* ---- Memory regions ---- */
 
 /*
  * A region by name. A local one is offered with mr set; addr, length 0 mean the whole of mr. What
@@ -250,8 +247,7 @@ struct rocelink_remote_region {
 	unsigned access;
 };
 
-/* ---- What is told while it happens ------------------------------------------------------------
- */
+/* ---- What is told while it happens ---- */
 
 enum rocelink_step {
 	ROCELINK_STEP_RESOLVED = 1, /* host name to address */
@@ -291,8 +287,7 @@ typedef void (*rocelink_trace_fn)(void *arg, const struct rocelink_trace *trace)
  */
 size_t rocelink_attr_text(const struct ibv_qp_attr *attr, int attr_mask, char *buf, size_t len);
 
-/* ---- Options ----------------------------------------------------------------------------------
- */
+/* ---- Options ---- */
 
 /* Operations a program intends to use on a queue pair. */
 #define ROCELINK_OP_SEND   0x01u
@@ -394,8 +389,7 @@ struct rocelink_options {
 #define ROCELINK_OPTIONS(...) \
 	(&(struct rocelink_options){ .size = sizeof(struct rocelink_options), __VA_ARGS__ })
 
-/* ---- Blocking, in one call --------------------------------------------------------------------
- */
+/* ---- Blocking, in one call ---- */
 
 /* Connect to host and service and link qp with the peer's. Returns an established connection. */
 struct rocelink_conn *rocelink_connect(const char *host, const char *service, struct ibv_qp *qp,
@@ -417,8 +411,7 @@ struct rocelink_conn *rocelink_meet(const char *local_host, const char *host, co
 				    struct ibv_qp *qp, const struct rocelink_options *options,
 				    struct rocelink_error *err);
 
-/* ---- Step by step, blocking or not ------------------------------------------------------------
- */
+/* ---- Step by step, blocking or not ---- */
 
 /*
  *      dial                         listener_take
@@ -549,8 +542,7 @@ int rocelink_conn_bye(struct rocelink_conn *conn, struct rocelink_error *err);
 /* Free it in any state (NULL is allowed); address handles made for UD are destroyed. */
 void rocelink_conn_free(struct rocelink_conn *conn);
 
-/* ---- What is known about a connection ---------------------------------------------------------
- */
+/* ---- What is known about a connection ---- */
 
 struct rocelink_peer {
 	size_t size;
@@ -592,8 +584,7 @@ struct rocelink_qp_info {
 int rocelink_conn_qp(const struct rocelink_conn *conn, unsigned index,
 		     struct rocelink_qp_info *info);
 
-/* ---- Memory -----------------------------------------------------------------------------------
- */
+/* ---- Memory ---- */
 
 /* Before the start or at any time until BYE. A name can be offered once; withdraw it first. */
 int rocelink_conn_offer(struct rocelink_conn *conn, const struct rocelink_region *region,
@@ -613,8 +604,7 @@ int rocelink_conn_wait_region(struct rocelink_conn *conn, const char *name, uint
 int rocelink_conn_region(const struct rocelink_conn *conn, unsigned n,
 			 struct rocelink_remote_region *region);
 
-/* ---- Synchronise ------------------------------------------------------------------------------
- */
+/* ---- Synchronise ---- */
 
 /*
  * A barrier: returns when the peer has said the same name, both times as often. `failure` NULL says
@@ -630,8 +620,7 @@ int rocelink_conn_sync_say(struct rocelink_conn *conn, const char *name, const c
 int rocelink_conn_sync_test(struct rocelink_conn *conn, const char *name,
 			    struct rocelink_error *err);
 
-/* ---- Listen -----------------------------------------------------------------------------------
- */
+/* ---- Listen ---- */
 
 struct rocelink_listen_options {
 	size_t size;
@@ -691,8 +680,7 @@ void rocelink_listener_counters(const struct rocelink_listener *listener,
 /* Ends the peers not handed out; those handed out live on. NULL is allowed. */
 void rocelink_listener_free(struct rocelink_listener *listener);
 
-/* ---- Tickets ----------------------------------------------------------------------------------
- */
+/* ---- Tickets ---- */
 
 /*
  * One printable line that holds this side's values, for a channel that is no channel: a file, an
@@ -715,8 +703,7 @@ int rocelink_ticket_read(struct rocelink_conn *conn, const char *text, struct ro
 /* What a ticket says, in lines for a person; any ticket, without a connection. */
 int rocelink_ticket_describe(const char *text, char *buf, size_t len, struct rocelink_error *err);
 
-/* ---- Endpoints: the usual objects in one call -------------------------------------------------
- */
+/* ---- Endpoints: the usual objects in one call ---- */
 
 /*
  * A device, a protection domain, a completion queue and a queue pair in RESET, as most programs
@@ -765,8 +752,7 @@ void rocelink_endpoint_close(struct rocelink_endpoint *endpoint);
 int rocelink_wait_completion(struct ibv_cq *cq, struct ibv_comp_channel *channel,
 			     uint64_t timeout_us, struct ibv_wc *wc, struct rocelink_error *err);
 
-/* ---- Units ------------------------------------------------------------------------------------
- */
+/* ---- Units ---- */
 
 /* The specification's codes from microseconds (rounded up; beyond the largest: the largest), and
  * back. */
@@ -777,6 +763,8 @@ uint64_t rocelink_rnr_delay_us(uint8_t code);
 /* 256 ... 4096 to enum ibv_mtu (0 if it is none of them) and back. */
 enum ibv_mtu rocelink_mtu_code(unsigned bytes);
 unsigned rocelink_mtu_bytes(enum ibv_mtu mtu);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }
