@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Memory regions and access to them: keys, bounds, permissions, protection domains, scatter and gather.
- * Pure: no system calls but allocation; no locks. All calls run under the engine's lock, so that a region
- * that mem_remove() took out is in nobody's use when it returns.
+ * Memory regions and access to them: keys, bounds, permissions, protection domains, scatter and
+ * gather. Pure: no system calls but allocation; no locks. All calls run under the engine's lock, so
+ * that a region that mem_remove() took out is in nobody's use when it returns.
  *
- * Keys: 32 bits, drawn from the random source the table was given; the upper 24 bits are unique in the table, the
- * low 8 are the tag that ibv_inc_rkey() changes (memory windows). L_Key and R_Key of a region are equal.
+ * Keys: 32 bits, drawn from the random source the table was given; the upper 24 bits are unique in
+ * the table, the low 8 are the tag that ibv_inc_rkey() changes (memory windows). L_Key and R_Key of
+ * a region are equal.
  */
 #ifndef ROCELINK_MEM_MEM_H
 #define ROCELINK_MEM_MEM_H
@@ -49,13 +50,14 @@ int mem_add(struct mem_table *t, struct mr *mr);
 void mem_remove(struct mem_table *t, struct mr *mr);
 struct mr *mem_find(const struct mem_table *t, uint32_t key);
 
-/* May [va, va + len) be used with all of `access` (enum ibv_access_flags; 0: local read) under this key and
- * PD? On success *host is where va lies. */
+/* May [va, va + len) be used with all of `access` (enum ibv_access_flags; 0: local read) under this
+ * key and PD? On success *host is where va lies. */
 enum mem_fault mem_check(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
 			 uint64_t len, unsigned access, uint8_t **host);
 
-/* Copy bytes [offset, offset + len) of the message that the list describes to dst, or from src. A part of
- * the list that isn't touched isn't checked. mem_scatter: MEM_BOUNDS when the list is too short. */
+/* Copy bytes [offset, offset + len) of the message that the list describes to dst, or from src. A
+ * part of the list that isn't touched isn't checked. mem_scatter: MEM_BOUNDS when the list is too
+ * short. */
 enum mem_fault mem_gather(const struct mem_table *t, const void *pd, const struct ibv_sge *sge,
 			  unsigned n, uint64_t offset, uint8_t *dst, uint32_t len);
 enum mem_fault mem_scatter(const struct mem_table *t, const void *pd, const struct ibv_sge *sge,

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A queue pair of the transport: RC, UC or UD (XRC later). Pure: time, packets and calls come in as
- * arguments; packets leave through an outbox, completions and events through struct qp_ops. The engine
- * serialises all calls but qp_post_*, which may run beside them (one poster at a time per queue).
+ * arguments; packets leave through an outbox, completions and events through struct qp_ops. The
+ * engine serialises all calls but qp_post_*, which may run beside them (one poster at a time per
+ * queue).
  *
- * After anything happened to a QP the engine asks qp_tx() for what may be sent now and qp_next_deadline()
- * for when qp_tick() is due: nobody keeps wake-up flags.
+ * After anything happened to a QP the engine asks qp_tx() for what may be sent now and
+ * qp_next_deadline() for when qp_tick() is due: nobody keeps wake-up flags.
  */
 #ifndef ROCELINK_TRANSPORT_QP_H
 #define ROCELINK_TRANSPORT_QP_H
@@ -44,9 +45,10 @@ struct qp_config {
 	enum ibv_qp_type type;
 	const void *pd;
 	void *send_cq, *recv_cq;
-	struct recv_queue *srq;	 /* or NULL */
-	struct ibv_qp_cap cap;	 /* as asked; qp_init rounds up and writes back what it gives */
+	struct recv_queue *srq; /* or NULL */
+	struct ibv_qp_cap cap;	/* as asked; qp_init rounds up and writes back what it gives */
 	bool sq_sig_all;
+	uint32_t window_bytes; /* unacknowledged data at most; 0: a default */
 };
 
 /* Counters of one QP, and summed by the engine. */
@@ -60,9 +62,10 @@ struct qp_counters {
 
 struct qp {
 	struct qp_config cfg;
-	uint32_t qpn;	/* set by the engine before the first modify */
+	uint32_t qpn;	   /* set by the engine before the first modify */
 	_Atomic int state; /* enum ibv_qp_state */
-	/* As written by modify, for query; the parts below hold what they need in units of theirs. */
+	/* As written by modify, for query; the parts below hold what they need in units of theirs.
+	 */
 	struct ibv_qp_attr attr;
 	struct path path; /* to the peer; RC and UC */
 	uint32_t mtu;	  /* bytes; UD: the port's */
@@ -74,6 +77,7 @@ struct qp {
 	struct retry retry;
 	struct qp_counters counters;
 	bool sq_drained_pending; /* SQD: the event is due when the send queue is at rest */
+	bool established;	 /* COMM_EST was told */
 };
 
 /* 0 or -errno (-EINVAL: a capability beyond the limits, unknown type; -ENOMEM). */
@@ -81,9 +85,10 @@ int qp_init(struct qp *qp, struct qp_config *config);
 void qp_destroy(struct qp *qp);
 
 /*
- * ibv_modify_qp. path: the address vector resolved by the device, needed when mask has IBV_QP_AV (NULL
- * when the attribute has no GRH: refused). port_mtu: the active MTU, bytes. 0, or an errno (positive,
- * as ibv_modify_qp returns) with a sentence in why: which attribute and what would be right.
+ * ibv_modify_qp. path: the address vector resolved by the device, needed when mask has IBV_QP_AV
+ * (NULL when the attribute has no GRH: refused). port_mtu: the active MTU, bytes. 0, or an errno
+ * (positive, as ibv_modify_qp returns) with a sentence in why: which attribute and what would be
+ * right.
  */
 int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const struct path *path,
 	      uint32_t port_mtu, uint64_t now_ns, char *why, size_t why_len);
@@ -102,7 +107,8 @@ int qp_post_recv(struct qp *qp, const struct ibv_recv_wr *wr);
 /* A packet for this QP, ICRC checked. path: as received (sgid the peer). */
 enum drop qp_rx(struct qp *qp, const struct packet *pkt, const struct path *path, uint64_t now_ns);
 
-/* Send what may be sent now. True: the outbox filled up or the burst limit was reached, call again. */
+/* Send what may be sent now. True: the outbox filled up or the burst limit was reached, call again.
+ */
 bool qp_tx(struct qp *qp, struct outbox *box, uint64_t now_ns);
 
 /* A deadline passed: timers. Followed by qp_tx. */
@@ -111,6 +117,9 @@ uint64_t qp_next_deadline(const struct qp *qp); /* TIME_NEVER: none */
 
 /* To ERR from within, with the events and flushes this brings. */
 void qp_fatal(struct qp *qp, enum ibv_event_type event);
+
+/* A send failed: to ERR, or with UC and UD to SQE. */
+void qp_send_error(struct qp *qp);
 
 /* May this QP take part in any transfer? For destroy and for tests: everything is at rest. */
 bool qp_idle(const struct qp *qp);

@@ -66,12 +66,12 @@ struct send_wqe {
 	uint64_t remote_addr;
 	uint64_t compare_add, swap;
 	uint32_t rkey;
-	uint32_t imm; /* big-endian immediate, or the R_Key to invalidate */
-	uint32_t len; /* bytes of the whole message */
-	uint8_t opcode;	   /* enum ibv_wr_opcode */
+	uint32_t imm;	    /* big-endian immediate, or the R_Key to invalidate */
+	uint32_t len;	    /* bytes of the whole message */
+	uint8_t opcode;	    /* enum ibv_wr_opcode */
 	uint8_t send_flags; /* enum ibv_send_flags */
 	uint8_t num_sge;
-	uint8_t status;	    /* enum ibv_wc_status, once known */
+	uint8_t status; /* enum ibv_wc_status, once known */
 	/* UD */
 	uint32_t dest_qpn, qkey;
 	struct path path;
@@ -82,9 +82,20 @@ struct send_wqe {
 	struct ibv_sge sge[];
 };
 
-static inline uint8_t *send_wqe_inline(struct send_wqe *w)
+static inline const uint8_t *send_wqe_inline(const struct send_wqe *w)
 {
-	return (uint8_t *)w->sge;
+	return (const uint8_t *)w->sge;
+}
+
+static inline bool send_wqe_is_atomic(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+}
+
+/* READs and atomics are done by their response, all else by an acknowledgement. */
+static inline bool send_wqe_wants_response(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_RDMA_READ || send_wqe_is_atomic(w);
 }
 
 struct recv_wqe {
@@ -98,7 +109,7 @@ struct recv_wqe {
 struct recv_queue {
 	struct ring ring;
 	uint32_t max_sge;
-	const void *pd;	    /* protection domain of its buffers */
+	const void *pd; /* protection domain of its buffers */
 	/* SRQ limit: when fewer than limit remain, limit becomes 0 and on_limit is called once. */
 	_Atomic uint32_t limit;
 	void (*on_limit)(struct recv_queue *rq);
@@ -108,7 +119,8 @@ int recv_queue_init(struct recv_queue *rq, uint32_t max, uint32_t max_sge, const
 void recv_queue_destroy(struct recv_queue *rq);
 /* Producer side. 0, ENOMEM (full) or EINVAL (too many SGEs). */
 int recv_queue_post(struct recv_queue *rq, const struct ibv_recv_wr *wr);
-/* Consumer side: copy the oldest to out (room for max_sge entries) and retire it; false when empty. */
+/* Consumer side: copy the oldest to out (room for max_sge entries) and retire it; false when empty.
+ */
 bool recv_queue_take(struct recv_queue *rq, struct recv_wqe *out);
 
 #endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Posting work requests: the checks that ibv_post_send(3) and ibv_post_recv(3) promise, then a copy
+ * into the ring. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "transport/qp.h"
+#include "transport/qp_attr.h"
+#include "transport/segment.h"
+
+static bool opcode_allowed(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
+{
+	switch (opcode) {
+	case IBV_WR_SEND:
+	case IBV_WR_SEND_WITH_IMM:
+		return true;
+	case IBV_WR_RDMA_WRITE:
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return type != IBV_QPT_UD;
+	case IBV_WR_RDMA_READ:
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return type == IBV_QPT_RC;
+	case IBV_WR_LOCAL_INV:
+	case IBV_WR_BIND_MW:
+	case IBV_WR_SEND_WITH_INV:
+	case IBV_WR_TSO:
+	case IBV_WR_DRIVER1:
+	case IBV_WR_ATOMIC_WRITE:
+		break;
+	}
+	return false;
+}
+
+static int refuse(const struct qp *qp, const char *why, unsigned given, unsigned right)
+{
+	log_info("post_send on queue pair 0x%06x (%s): %s (given %u, limit %u)", qp->qpn,
+		 qp_type_name(qp->cfg.type), why, given, right);
+	return EINVAL;
+}
+
+/* The rules that hold whatever the ring's state. *len: bytes of the message. */
+static int check_wr(const struct qp *qp, const struct ibv_send_wr *wr, const struct path *path,
+		    uint64_t *len)
+{
+	int state = atomic_load_explicit(&qp->state, memory_order_acquire);
+	bool inlined = wr->send_flags & IBV_SEND_INLINE;
+
+	if (state < IBV_QPS_RTS)
+		return refuse(qp, "the queue pair is not in RTS yet: state", (unsigned)state,
+			      IBV_QPS_RTS);
+	if (!opcode_allowed(qp->cfg.type, wr->opcode))
+		return refuse(qp, "this service doesn't have the operation: opcode", wr->opcode, 0);
+	if (wr->num_sge < 0 || (!inlined && (uint32_t)wr->num_sge > qp->cfg.cap.max_send_sge))
+		return refuse(qp, "too many scatter/gather entries", (unsigned)wr->num_sge,
+			      qp->cfg.cap.max_send_sge);
+	*len = mem_sge_len(wr->sg_list, (unsigned)wr->num_sge);
+	if (inlined && *len > qp->cfg.cap.max_inline_data)
+		return refuse(qp, "too much inline data", (unsigned)*len,
+			      qp->cfg.cap.max_inline_data);
+	if (inlined && (wr->opcode == IBV_WR_RDMA_READ || wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP))
+		return refuse(qp, "READ and atomics can't be inline: opcode", wr->opcode, 0);
+	if (*len > QP_MAX_MSG)
+		return refuse(qp, "message longer than 2^31 bytes", UINT32_MAX, QP_MAX_MSG);
+	if ((wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+	     wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
+	    *len < 8)
+		return refuse(qp, "an atomic's local buffer holds 8 bytes", (unsigned)*len, 8);
+	if (qp->cfg.type == IBV_QPT_RC && qp->req.max_reads == 0 && state == IBV_QPS_RTS &&
+	    (wr->opcode == IBV_WR_RDMA_READ || wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP))
+		return refuse(qp, "READ and atomics need max_rd_atomic of at least 1", 0, 1);
+	if (qp->cfg.type == IBV_QPT_UD) {
+		if (!path)
+			return refuse(qp, "wr.ud.ah is missing", 0, 0);
+		if (*len > qp->mtu)
+			return refuse(qp, "a datagram must fit the port's MTU: bytes",
+				      (unsigned)*len, qp->mtu);
+	}
+	return 0;
+}
+
+static void copy_data(struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	uint8_t *out = (uint8_t *)w->sge;
+
+	w->num_sge = (uint8_t)wr->num_sge;
+	if (!(wr->send_flags & IBV_SEND_INLINE)) {
+		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(w->sge[0]));
+		return;
+	}
+	for (int i = 0; i < wr->num_sge; i++) {
+		memcpy(out, (const void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length);
+		out += wr->sg_list[i].length;
+	}
+	w->num_sge = 0;
+}
+
+static void copy_target(const struct qp *qp, struct send_wqe *w, const struct ibv_send_wr *wr,
+			const struct path *path)
+{
+	if (qp->cfg.type == IBV_QPT_UD) {
+		w->path = *path;
+		w->dest_qpn = wr->wr.ud.remote_qpn & PSN_MASK;
+		/* The high bit means: use the queue pair's own (IBA 10.2.5). */
+		w->qkey =
+			wr->wr.ud.remote_qkey & 0x80000000u ? qp->attr.qkey : wr->wr.ud.remote_qkey;
+	} else if (send_wqe_is_atomic(w)) {
+		w->remote_addr = wr->wr.atomic.remote_addr;
+		w->rkey = wr->wr.atomic.rkey;
+		w->compare_add = wr->wr.atomic.compare_add;
+		w->swap = wr->wr.atomic.swap;
+		w->len = 8;
+	} else {
+		w->remote_addr = wr->wr.rdma.remote_addr;
+		w->rkey = wr->wr.rdma.rkey;
+	}
+}
+
+int qp_post_send(struct qp *qp, const struct ibv_send_wr *wr, const struct path *path)
+{
+	struct send_wqe *w;
+	uint64_t len;
+	int ret = check_wr(qp, wr, path, &len);
+
+	if (ret)
+		return ret;
+	w = ring_claim(&qp->sq);
+	if (!w)
+		return ENOMEM;
+	w->wr_id = wr->wr_id;
+	w->opcode = (uint8_t)wr->opcode;
+	w->send_flags = (uint8_t)wr->send_flags;
+	w->imm = wr->imm_data;
+	w->len = (uint32_t)len;
+	copy_data(w, wr);
+	copy_target(qp, w, wr, path);
+	ring_publish(&qp->sq);
+	return 0;
+}
+
+int qp_post_recv(struct qp *qp, const struct ibv_recv_wr *wr)
+{
+	if (atomic_load_explicit(&qp->state, memory_order_acquire) == IBV_QPS_RESET ||
+	    qp->cfg.srq) {
+		log_info("post_recv on queue pair 0x%06x: %s", qp->qpn,
+			 qp->cfg.srq ? "it draws from an SRQ; post there"
+				     : "it is in RESET; move it to INIT first");
+		return EINVAL;
+	}
+	return recv_queue_post(&qp->rq, wr);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The queue pair as a whole: the only place where requester, completer, responder and retry meet.
+ *
+ *	RESET -> INIT -> RTR -> RTS <-> SQD        any -> ERR: both queues flushed
+ *	                         ^------ SQE       (UC, UD: a send failed; only the send queue is
+ *flushed)
+ */
+#include "transport/qp.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "transport/qp_attr.h"
+
+/* Packets that one visit may send, so that queue pairs take turns. */
+#define TX_BUDGET	     128
+#define DEFAULT_WINDOW_BYTES (128u << 10)
+
+static enum ibv_qp_state state_of(const struct qp *qp)
+{
+	return (enum ibv_qp_state)atomic_load_explicit(&qp->state, memory_order_acquire);
+}
+
+static void set_state(struct qp *qp, enum ibv_qp_state state)
+{
+	atomic_store_explicit(&qp->state, (int)state, memory_order_release);
+}
+
+static int check_config(const struct qp_config *c)
+{
+	if (c->type != IBV_QPT_RC && c->type != IBV_QPT_UC && c->type != IBV_QPT_UD)
+		return -EOPNOTSUPP;
+	if (c->cap.max_send_wr > QP_MAX_WR || c->cap.max_recv_wr > QP_MAX_WR ||
+	    c->cap.max_send_sge > QP_MAX_SGE || c->cap.max_recv_sge > QP_MAX_SGE ||
+	    c->cap.max_inline_data > QP_MAX_INLINE)
+		return -EINVAL;
+	return 0;
+}
+
+static int init_queues(struct qp *qp)
+{
+	struct ibv_qp_cap *cap = &qp->cfg.cap;
+	uint32_t sges = cap->max_send_sge * (uint32_t)sizeof(struct ibv_sge);
+	uint32_t data = cap->max_inline_data > sges ? cap->max_inline_data : sges;
+	int ret;
+
+	/* The room an SGE list takes anyway is given to inline data. */
+	cap->max_inline_data = data;
+	ret = ring_init(&qp->sq, cap->max_send_wr, (uint32_t)sizeof(struct send_wqe) + data);
+	if (ret)
+		return ret;
+	ret = recv_queue_init(&qp->rq, qp->cfg.srq ? 0 : cap->max_recv_wr,
+			      qp->cfg.srq ? 0 : cap->max_recv_sge, qp->cfg.pd);
+	if (ret)
+		return ret;
+	return responder_init(qp);
+}
+
+int qp_init(struct qp *qp, struct qp_config *config)
+{
+	int ret;
+
+	*qp = (struct qp){ .cfg = *config, .mtu = MTU_MIN };
+	ret = check_config(&qp->cfg);
+	if (ret)
+		return ret;
+	if (qp->cfg.cap.max_send_sge == 0)
+		qp->cfg.cap.max_send_sge = 1;
+	if (qp->cfg.window_bytes == 0)
+		qp->cfg.window_bytes = DEFAULT_WINDOW_BYTES;
+	retry_init(&qp->retry);
+	ret = init_queues(qp);
+	if (ret)
+		qp_destroy(qp);
+	else
+		config->cap = qp->cfg.cap;
+	return ret;
+}
+
+void qp_destroy(struct qp *qp)
+{
+	ring_destroy(&qp->sq);
+	recv_queue_destroy(&qp->rq);
+	responder_destroy(qp);
+}
+
+/* Back to RESET: what is posted is forgotten without a completion. */
+static void reset(struct qp *qp)
+{
+	retry_stop(qp);
+	responder_reset(qp);
+	atomic_store(&qp->sq.head, ring_tail(&qp->sq));
+	atomic_store(&qp->rq.ring.head, ring_tail(&qp->rq.ring));
+	qp->req = (struct requester){ .cur = ring_head(&qp->sq), .assigned = ring_head(&qp->sq) };
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	qp->sq_drained_pending = false;
+	qp->established = false;
+}
+
+static void enter_error(struct qp *qp)
+{
+	set_state(qp, IBV_QPS_ERR);
+	retry_stop(qp);
+	completer_flush_send(qp);
+	responder_flush(qp);
+	if (qp->cfg.srq)
+		qp->cfg.ops->event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+void qp_fatal(struct qp *qp, enum ibv_event_type event)
+{
+	if (state_of(qp) == IBV_QPS_ERR)
+		return;
+	qp->cfg.ops->event(qp, event);
+	enter_error(qp);
+}
+
+void qp_send_error(struct qp *qp)
+{
+	if (qp->cfg.type == IBV_QPT_RC) {
+		enter_error(qp);
+		return;
+	}
+	set_state(qp, IBV_QPS_SQE);
+	completer_flush_send(qp);
+}
+
+static int start(struct qp *qp, const struct ibv_qp_attr *attr, enum ibv_qp_state to,
+		 uint32_t port_mtu)
+{
+	if (to == IBV_QPS_RTR) {
+		qp->mtu = qp->cfg.type == IBV_QPT_UD ? port_mtu : 128u << attr->path_mtu;
+		return responder_start(qp, psn_make(attr->rq_psn), attr->max_dest_rd_atomic);
+	}
+	if (to == IBV_QPS_RTS && state_of(qp) == IBV_QPS_RTR) {
+		requester_start(qp, psn_make(attr->sq_psn), attr->max_rd_atomic);
+		requester_set_window(qp, qp->cfg.window_bytes);
+		completer_start(qp, psn_make(attr->sq_psn));
+	}
+	return 0;
+}
+
+static void apply_live(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
+		       const struct path *path)
+{
+	qp_attr_store(&qp->attr, attr, mask);
+	if (mask & IBV_QP_AV)
+		qp->path = *path;
+	if (mask & IBV_QP_TIMEOUT)
+		retry_set_timeout(&qp->retry, attr->timeout);
+	if (mask & (IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY))
+		retry_set_counts(&qp->retry, qp->attr.retry_cnt, qp->attr.rnr_retry);
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		qp->req.max_reads = attr->max_rd_atomic;
+}
+
+int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const struct path *path,
+	      uint32_t port_mtu, uint64_t now_ns, char *why, size_t why_len)
+{
+	enum ibv_qp_state from = state_of(qp);
+	enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : from;
+	int ret;
+
+	(void)now_ns;
+	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from) {
+		snprintf(why, why_len, "cur_qp_state is %s, but the queue pair is in %s",
+			 qp_state_name(attr->cur_qp_state), qp_state_name(from));
+		return EINVAL;
+	}
+	ret = qp_attr_check_transition(qp->cfg.type, from, to, mask, why, why_len);
+	if (!ret)
+		ret = qp_attr_check_values(attr, mask, path, port_mtu, why, why_len);
+	if (ret)
+		return ret;
+	if (start(qp, attr, to, port_mtu)) {
+		snprintf(why, why_len, "out of memory");
+		return ENOMEM;
+	}
+	apply_live(qp, attr, mask, path);
+	if (to == IBV_QPS_RESET)
+		reset(qp);
+	if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
+		qp->sq_drained_pending =
+			(mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) && attr->en_sqd_async_notify;
+	if (to == IBV_QPS_ERR && from != IBV_QPS_ERR)
+		enter_error(qp);
+	else
+		set_state(qp, to);
+	return 0;
+}
+
+void qp_query(const struct qp *qp, struct ibv_qp_attr *attr)
+{
+	*attr = qp->attr;
+	attr->qp_state = attr->cur_qp_state = state_of(qp);
+	attr->cap = qp->cfg.cap;
+	attr->sq_draining = state_of(qp) == IBV_QPS_SQD && ring_head(&qp->sq) != qp->req.assigned;
+}
+
+static bool service_matches(const struct qp *qp, const struct packet *pkt)
+{
+	switch (opcode_service(pkt->opcode)) {
+	case WIRE_RC:
+		return qp->cfg.type == IBV_QPT_RC;
+	case WIRE_UC:
+		return qp->cfg.type == IBV_QPT_UC;
+	case WIRE_UD:
+		return qp->cfg.type == IBV_QPT_UD;
+	case WIRE_RD:
+	case WIRE_CNP:
+	case WIRE_XRC:
+		break;
+	}
+	return false;
+}
+
+static bool can_receive(enum ibv_qp_state state)
+{
+	return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+	       state == IBV_QPS_SQE;
+}
+
+/* C9-64 and following: what must hold before a packet touches the queue pair. */
+static enum drop check_header(const struct qp *qp, const struct packet *pkt,
+			      const struct path *path)
+{
+	if (!service_matches(qp, pkt))
+		return DROP_SERVICE;
+	if (!can_receive(state_of(qp)))
+		return DROP_STATE;
+	/* Our P_Key is the default one, a full member: every member of the partition matches. */
+	if ((pkt->pkey & 0x7fff) != 0x7fff)
+		return DROP_PKEY;
+	if (qp->cfg.type != IBV_QPT_UD &&
+	    (!gid_eq(&path->sgid, &qp->path.dgid) || !gid_eq(&path->dgid, &qp->path.sgid)))
+		return DROP_ADDRESS;
+	return DROP_NONE;
+}
+
+static void established(struct qp *qp)
+{
+	if (qp->established || state_of(qp) != IBV_QPS_RTR)
+		return;
+	qp->established = true;
+	qp->cfg.ops->event(qp, IBV_EVENT_COMM_EST);
+}
+
+enum drop qp_rx(struct qp *qp, const struct packet *pkt, const struct path *path, uint64_t now_ns)
+{
+	enum drop drop = check_header(qp, pkt, path);
+
+	if (drop)
+		return drop;
+	qp->counters.rx_packets++;
+	qp->counters.rx_bytes += pkt->payload_len;
+	if (pkt->op->flags & OPF_RESPONSE)
+		return state_of(qp) == IBV_QPS_RTR ? DROP_STATE : completer_rx(qp, pkt, now_ns);
+	established(qp);
+	if (qp->cfg.type == IBV_QPT_UC)
+		return responder_uc_rx(qp, pkt);
+	if (qp->cfg.type == IBV_QPT_UD)
+		return responder_ud_rx(qp, pkt, path);
+	return responder_rx(qp, pkt, now_ns);
+}
+
+static void check_drained(struct qp *qp)
+{
+	if (!qp->sq_drained_pending || ring_head(&qp->sq) != qp->req.assigned)
+		return;
+	qp->sq_drained_pending = false;
+	qp->cfg.ops->event(qp, IBV_EVENT_SQ_DRAINED);
+}
+
+bool qp_tx(struct qp *qp, struct outbox *box, uint64_t now_ns)
+{
+	uint32_t budget = TX_BUDGET;
+	bool more;
+
+	switch (state_of(qp)) {
+	case IBV_QPS_RTR:
+	case IBV_QPS_SQE:
+		if (state_of(qp) == IBV_QPS_SQE)
+			completer_flush_send(qp);
+		return responder_tx(qp, box, &budget);
+	case IBV_QPS_RTS:
+	case IBV_QPS_SQD:
+		more = responder_tx(qp, box, &budget);
+		if (!more && can_receive(state_of(qp)))
+			more = requester_tx(qp, box, now_ns, &budget);
+		check_drained(qp);
+		return more;
+	case IBV_QPS_ERR:
+		/* The NAK that tells why, and what was posted since. */
+		more = responder_tx(qp, box, &budget);
+		completer_flush_send(qp);
+		responder_flush(qp);
+		return more;
+	case IBV_QPS_RESET:
+	case IBV_QPS_INIT:
+	case IBV_QPS_UNKNOWN:
+		break;
+	}
+	return false;
+}
+
+void qp_tick(struct qp *qp, uint64_t now_ns)
+{
+	if (can_receive(state_of(qp)))
+		retry_tick(qp, now_ns);
+}
+
+uint64_t qp_next_deadline(const struct qp *qp)
+{
+	return retry_next_deadline(&qp->retry);
+}
+
+bool qp_idle(const struct qp *qp)
+{
+	return requester_idle(qp) && responder_idle(qp) &&
+	       retry_next_deadline(&qp->retry) == TIME_NEVER;
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#include "transport/requester.h"
+
+#include <string.h>
+
+#include "transport/qp.h"
+#include "transport/segment.h"
+
+#define WINDOW_MIN_PACKETS 4
+/* Ask for an acknowledgement at least this often within a window. */
+#define ACK_REQUESTS_PER_WINDOW 4
+
+uint32_t requester_packets(uint32_t len, uint32_t mtu)
+{
+	return len ? (len - 1) / mtu + 1 : 1;
+}
+
+void requester_start(struct qp *qp, struct psn sq_psn, uint32_t max_rd_atomic)
+{
+	struct requester *req = &qp->req;
+
+	req->cur = req->assigned = ring_head(&qp->sq);
+	req->pkt = 0;
+	req->psn = req->max = req->last = sq_psn;
+	req->since_ack_req = 0;
+	req->read_head = req->read_tail = 0;
+	req->max_reads = max_rd_atomic;
+	req->fault = IBV_WC_SUCCESS;
+}
+
+void requester_set_window(struct qp *qp, uint32_t window_bytes)
+{
+	struct requester *req = &qp->req;
+
+	req->window_max = window_bytes / qp->mtu;
+	if (req->window_max < WINDOW_MIN_PACKETS)
+		req->window_max = WINDOW_MIN_PACKETS;
+	req->window = req->window_max;
+}
+
+static struct send_wqe *wqe_at(const struct qp *qp, uint32_t index)
+{
+	return ring_slot(&qp->sq, index);
+}
+
+static uint32_t reads_out(const struct requester *req)
+{
+	return req->read_tail - req->read_head;
+}
+
+void requester_seek(struct qp *qp, struct psn psn)
+{
+	struct requester *req = &qp->req;
+	uint32_t i;
+
+	req->psn = psn;
+	/* Requests behind the cursor are done or will be sent again: none counts as out. */
+	req->read_head = req->read_tail;
+	for (i = ring_head(&qp->sq); i != req->assigned; i++) {
+		const struct send_wqe *w = wqe_at(qp, i);
+		int32_t into = psn_diff(psn, w->first_psn);
+
+		if (into < (int32_t)w->packets) {
+			req->pkt = (uint32_t)into;
+			req->cur = i;
+			return;
+		}
+	}
+	req->cur = req->assigned;
+	req->pkt = 0;
+}
+
+void requester_acked(struct qp *qp)
+{
+	struct requester *req = &qp->req;
+
+	while (reads_out(req) &&
+	       psn_diff(qp->comp.una, req->read_ends[req->read_head % REQUESTER_READS_MAX]) >= 0)
+		req->read_head++;
+	if (psn_diff(qp->comp.una, req->psn) > 0)
+		requester_seek(qp, qp->comp.una);
+	if (req->window < req->window_max)
+		req->window++;
+}
+
+bool requester_idle(const struct qp *qp)
+{
+	return ring_count(&qp->sq) == 0;
+}
+
+static uint32_t outstanding(const struct qp *qp)
+{
+	return (uint32_t)psn_diff(qp->req.psn, qp->comp.una);
+}
+
+/* Response packets to ask for now, at cursor's READ; 0: wait for the window to open further. */
+static uint32_t read_chunk(const struct qp *qp, const struct send_wqe *w)
+{
+	const struct requester *req = &qp->req;
+	uint32_t left = w->packets - req->pkt;
+	uint32_t out = outstanding(qp);
+	uint32_t room = req->window > out ? req->window - out : 0;
+	uint32_t chunk = req->max_reads > 1 ? (req->window + 1) / 2 : req->window;
+
+	if (chunk > left)
+		chunk = left;
+	return chunk <= room ? chunk : 0;
+}
+
+static bool sq_draining(const struct qp *qp)
+{
+	return atomic_load_explicit(&qp->state, memory_order_relaxed) == IBV_QPS_SQD;
+}
+
+/* May packet req->pkt of the cursor's work request be sent now? psns: how many PSNs it takes. */
+static bool may_send(const struct qp *qp, const struct send_wqe *w, uint32_t *psns)
+{
+	const struct requester *req = &qp->req;
+
+	*psns = 1;
+	if (psn_eq(req->psn, req->max) && req->pkt == 0 && sq_draining(qp))
+		return false;
+	if (qp->cfg.type != IBV_QPT_RC)
+		return true;
+	if (req->pkt == 0 && (w->send_flags & IBV_SEND_FENCE) && reads_out(req))
+		return false;
+	if (send_wqe_wants_response(w)) {
+		if (reads_out(req) >= req->max_reads)
+			return false;
+		if (w->opcode == IBV_WR_RDMA_READ) {
+			*psns = read_chunk(qp, w);
+			return *psns != 0;
+		}
+	}
+	return outstanding(qp) < req->window;
+}
+
+/* Nothing more can follow this packet at once, or it is time to hear from the peer. */
+static bool ack_wanted(const struct qp *qp, const struct send_wqe *w)
+{
+	const struct requester *req = &qp->req;
+
+	if (qp->cfg.type != IBV_QPT_RC)
+		return false;
+	return (req->pkt + 1 == w->packets && req->cur + 1 == ring_tail(&qp->sq)) ||
+	       outstanding(qp) + 1 >= req->window ||
+	       (req->since_ack_req + 1) * ACK_REQUESTS_PER_WINDOW >= req->window;
+}
+
+static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t offset,
+			 uint32_t psns, struct packet *p)
+{
+	bool last = qp->req.pkt + psns == w->packets;
+
+	p->mig_req = true;
+	p->pkey = 0xffff;
+	p->psn = qp->req.psn;
+	p->solicited = last && (w->send_flags & IBV_SEND_SOLICITED);
+	p->ack_req = ack_wanted(qp, w);
+	p->dest_qpn = qp->attr.dest_qp_num;
+	p->va = w->remote_addr + offset;
+	p->rkey = w->rkey;
+	p->dma_len = w->len;
+	p->imm = w->imm;
+	if (qp->cfg.type == IBV_QPT_UD) {
+		p->dest_qpn = w->dest_qpn;
+		p->qkey = w->qkey;
+		p->src_qpn = qp->qpn;
+	} else if (w->opcode == IBV_WR_RDMA_READ) {
+		uint64_t chunk = (uint64_t)psns * qp->mtu;
+		uint32_t left = w->len - offset;
+
+		p->dma_len = chunk < left ? (uint32_t)chunk : left;
+		p->ack_req = true;
+	} else if (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		p->compare = w->compare_add;
+		p->swap_add = w->swap;
+	} else if (w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		p->swap_add = w->compare_add;
+	}
+}
+
+static enum mem_fault put_payload(const struct qp *qp, const struct send_wqe *w, uint32_t offset,
+				  uint8_t *out, uint32_t len)
+{
+	enum mem_fault fault = MEM_OK;
+
+	if (w->send_flags & IBV_SEND_INLINE)
+		memcpy(out, send_wqe_inline(w) + offset, len);
+	else
+		fault = mem_gather(qp->cfg.mem, qp->cfg.pd, w->sge, w->num_sge, offset, out, len);
+	memset(out + len, 0, packet_pad(len));
+	return fault;
+}
+
+enum put { PUT_DONE, PUT_FULL, PUT_FAULT };
+
+/* Write the cursor's packet to the outbox. */
+static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psns,
+			   struct outbox *box)
+{
+	enum op_position position = segment_position(qp->req.pkt, w->packets);
+	uint32_t offset = qp->req.pkt * qp->mtu;
+	struct packet p = { 0 };
+	const struct path *path = &qp->path;
+	unsigned headers;
+	uint8_t *out;
+
+	p.opcode = segment_opcode((enum ibv_wr_opcode)w->opcode, position);
+	if (qp->cfg.type == IBV_QPT_UC)
+		p.opcode |= WIRE_UC << 5;
+	if (qp->cfg.type == IBV_QPT_UD) {
+		p.opcode |= WIRE_UD << 5;
+		path = &w->path;
+	}
+	if (!send_wqe_wants_response(w))
+		p.payload_len = w->len - offset < qp->mtu ? w->len - offset : qp->mtu;
+	fill_headers(qp, w, offset, psns, &p);
+	headers = packet_headers_len(p.opcode);
+	out = outbox_reserve(box, path, headers + p.payload_len + packet_pad(p.payload_len));
+	if (!out)
+		return PUT_FULL;
+	packet_build_headers(&p, out);
+	if (p.payload_len && put_payload(qp, w, offset, out + headers, p.payload_len))
+		return PUT_FAULT;
+	outbox_commit(box, headers + p.payload_len + packet_pad(p.payload_len));
+	qp->counters.tx_packets++;
+	qp->counters.tx_bytes += p.payload_len;
+	qp->req.since_ack_req = p.ack_req ? 0 : qp->req.since_ack_req + 1;
+	return PUT_DONE;
+}
+
+/* The cursor's packet has been sent. */
+static void advance(struct qp *qp, const struct send_wqe *w, uint32_t psns)
+{
+	struct requester *req = &qp->req;
+
+	req->last = req->psn;
+	if (send_wqe_wants_response(w))
+		req->read_ends[req->read_tail++ % REQUESTER_READS_MAX] = psn_add(req->psn, psns);
+	req->psn = psn_add(req->psn, psns);
+	if (psn_diff(req->psn, req->max) > 0)
+		req->max = req->psn;
+	req->pkt += psns;
+	if (req->pkt == w->packets) {
+		req->pkt = 0;
+		req->cur++;
+	}
+}
+
+/* UC and UD: sent is done. */
+static void complete_sent(struct qp *qp)
+{
+	while (ring_head(&qp->sq) != qp->req.cur)
+		completer_finish(qp, IBV_WC_SUCCESS);
+	qp->comp.una = qp->req.psn;
+}
+
+static void assign_psns(struct qp *qp, struct send_wqe *w)
+{
+	struct requester *req = &qp->req;
+
+	if (req->cur != req->assigned)
+		return;
+	w->first_psn = req->psn;
+	w->packets = send_wqe_is_atomic(w) ? 1 : requester_packets(w->len, qp->mtu);
+	req->assigned++;
+}
+
+bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *budget)
+{
+	struct requester *req = &qp->req;
+	bool connected = qp->cfg.type == IBV_QPT_RC;
+
+	if (connected && retry_blocked(&qp->retry))
+		return false;
+	while (!req->fault && req->cur != ring_tail(&qp->sq)) {
+		struct send_wqe *w = wqe_at(qp, req->cur);
+		struct psn psn = req->psn;
+		bool fresh = psn_eq(psn, req->max);
+		uint32_t psns;
+
+		if (*budget == 0)
+			return true;
+		if (!(fresh && req->pkt == 0 && sq_draining(qp)))
+			assign_psns(qp, w);
+		if (!may_send(qp, w, &psns))
+			return false;
+		switch (put_packet(qp, w, psns, box)) {
+		case PUT_FULL:
+			return true;
+		case PUT_FAULT:
+			req->fault = IBV_WC_LOC_PROT_ERR;
+			break;
+		case PUT_DONE:
+			--*budget;
+			advance(qp, w, psns);
+			if (connected)
+				retry_sent(qp, psn, fresh, now_ns);
+			else
+				complete_sent(qp);
+		}
+	}
+	if (req->fault && ring_head(&qp->sq) == req->cur)
+		completer_finish(qp, (enum ibv_wc_status)req->fault);
+	return false;
+}
