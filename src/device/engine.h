@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine: drives all queue pairs of this process over the port. One per process, opened with the first
- * device context and closed with the last.
+ * The engine: drives all queue pairs of this process over the port. One per process, opened with
+ * the first device context and closed with the last.
  *
- * Locks, in this order: engine lock > a QP's or SRQ's post lock (verbs face) ; engine lock > CQ lock >
- * channel lock. The engine lock covers the transport, the memory table, the QP table and the port; a step
- * holds it throughout. Posting takes only the queue's post lock, then engine_kick().
+ * Locks, in this order: engine lock > a QP's or SRQ's post lock (verbs face) ; engine lock > CQ
+ * lock > channel lock. The engine lock covers the transport, the memory table, the QP table and the
+ * port; a step holds it throughout. Posting takes only the queue's post lock, then engine_kick().
  *
- * Who drives: a thread inside post_send or poll_cq drives the step itself when the lock is free; a background thread
- * sleeps in epoll and takes over when nobody polled for a while. While the lock is taken, whoever holds it sees
- * the kicked QP before letting go.
+ * Who drives: a thread inside post_send or poll_cq drives the step itself when the lock is free; a
+ * background thread sleeps in epoll and takes over when nobody polled for a while. While the lock
+ * is taken, whoever holds it sees the kicked QP before letting go.
  */
 #ifndef ROCELINK_DEVICE_ENGINE_H
 #define ROCELINK_DEVICE_ENGINE_H
@@ -48,13 +48,16 @@ int engine_add_qp(struct engine *e, struct engine_qp *eqp);
 void engine_remove_qp(struct engine *e, struct engine_qp *eqp);
 struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn); /* under the lock */
 
-/* RTR and beyond for a connected QP: tell the port which flow to expect; and take that back. Under the lock. */
+/* RTR and beyond for a connected QP: tell the port which flow to expect; and take that back. Under
+ * the lock. */
 void engine_expect_peer(struct engine *e, struct engine_qp *eqp);
 void engine_forget_peer(struct engine *e, struct engine_qp *eqp);
 
 /* Multicast membership of a UD QP. 0 or an errno. Under the lock. */
-int engine_attach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group, unsigned ifindex);
-int engine_detach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group, unsigned ifindex);
+int engine_attach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group,
+			unsigned ifindex);
+int engine_detach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group,
+			unsigned ifindex);
 
 /* Something was posted to, or changed on, this QP: have it served. Without the lock or with it. */
 void engine_kick(struct engine *e, struct engine_qp *eqp);
@@ -63,12 +66,13 @@ void engine_kick(struct engine *e, struct engine_qp *eqp);
 void engine_poll(struct engine *e);
 
 /*
- * Wait until fd (a completion or async channel) is readable, driving the engine meanwhile, so that the waiting
- * thread itself handles the packet. 0, or -errno (-EINTR). Without the lock.
+ * Wait until fd (a completion or async channel) is readable, driving the engine meanwhile, so that
+ * the waiting thread itself handles the packet. 0, or -errno (-EINTR). Without the lock.
  */
 int engine_wait_fd(struct engine *e, int fd);
 
-/* Call back under no lock when links or addresses change (netmon). One observer list for all contexts. */
+/* Call back under no lock when links or addresses change (netmon). One observer list for all
+ * contexts. */
 struct engine_observer {
 	void (*netdev_changed)(struct engine_observer *o);
 	struct engine_observer *next;

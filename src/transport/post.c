@@ -102,6 +102,7 @@ static void copy_target(const struct qp *qp, struct send_wqe *w, const struct ib
 	if (qp->cfg.type == IBV_QPT_UD) {
 		w->path = *path;
 		w->dest_qpn = wr->wr.ud.remote_qpn & PSN_MASK;
+		w->path.sport = qp_sport(qp, w->dest_qpn);
 		/* The high bit means: use the queue pair's own (IBA 10.2.5). */
 		w->qkey =
 			wr->wr.ud.remote_qkey & 0x80000000u ? qp->attr.qkey : wr->wr.ud.remote_qkey;

@@ -16,6 +16,7 @@
 
 /* Packets that one visit may send, so that queue pairs take turns. */
 #define TX_BUDGET	     128
+#define FIXED_SPORT	     0xc000
 #define DEFAULT_WINDOW_BYTES (128u << 10)
 
 static enum ibv_qp_state state_of(const struct qp *qp)
@@ -56,6 +57,26 @@ static int init_queues(struct qp *qp)
 	if (ret)
 		return ret;
 	return responder_init(qp);
+}
+
+void qp_counters_add(struct qp_counters *sum, const struct qp_counters *c)
+{
+	sum->tx_packets += c->tx_packets;
+	sum->rx_packets += c->rx_packets;
+	sum->tx_bytes += c->tx_bytes;
+	sum->rx_bytes += c->rx_bytes;
+	sum->retransmitted += c->retransmitted;
+	sum->timeouts += c->timeouts;
+	sum->naks_sent += c->naks_sent;
+	sum->naks_received += c->naks_received;
+	sum->rnr_naks_sent += c->rnr_naks_sent;
+	sum->rnr_naks_received += c->rnr_naks_received;
+	sum->duplicates += c->duplicates;
+}
+
+uint16_t qp_sport(const struct qp *qp, uint32_t dest_qpn)
+{
+	return qp->cfg.sport ? qp->cfg.sport(qp->qpn, dest_qpn) : FIXED_SPORT;
 }
 
 int qp_init(struct qp *qp, struct qp_config *config)
@@ -146,8 +167,10 @@ static void apply_live(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 		       const struct path *path)
 {
 	qp_attr_store(&qp->attr, attr, mask);
-	if (mask & IBV_QP_AV)
+	if (mask & IBV_QP_AV) {
 		qp->path = *path;
+		qp->path.sport = qp_sport(qp, qp->attr.dest_qp_num);
+	}
 	if (mask & IBV_QP_TIMEOUT)
 		retry_set_timeout(&qp->retry, attr->timeout);
 	if (mask & (IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY))

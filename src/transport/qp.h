@@ -49,6 +49,8 @@ struct qp_config {
 	struct ibv_qp_cap cap;	/* as asked; qp_init rounds up and writes back what it gives */
 	bool sq_sig_all;
 	uint32_t window_bytes; /* unacknowledged data at most; 0: a default */
+	/* UDP source port of packets from the first queue pair to the second; NULL: a fixed one. */
+	uint16_t (*sport)(uint32_t src_qpn, uint32_t dest_qpn);
 };
 
 /* Counters of one QP, and summed by the engine. */
@@ -79,6 +81,11 @@ struct qp {
 	bool sq_drained_pending; /* SQD: the event is due when the send queue is at rest */
 	bool established;	 /* COMM_EST was told */
 };
+
+void qp_counters_add(struct qp_counters *sum, const struct qp_counters *c);
+
+/* UDP source port of this QP's packets to that one. */
+uint16_t qp_sport(const struct qp *qp, uint32_t dest_qpn);
 
 /* 0 or -errno (-EINVAL: a capability beyond the limits, unknown type; -ENOMEM). */
 int qp_init(struct qp *qp, struct qp_config *config);

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The engine's life and its step: receive, timers, send. engine.h says who drives it;
+ * engine_thread.c has the background thread.
+ *
+ * Invariants: an engine_qp is at most once on the ready list or the stack of the kicked (its
+ * `queued` flag); a QP in the table has a number in a block that this process owns; the outbox is
+ * empty between steps unless the socket was full.
+ */
+#include "device/engine_internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/settings.h"
+
+#define OUTBOX_BYTES	(512u << 10)
+#define RECEIVE_BUDGET	16 /* bursts in one step */
+#define TRANSMIT_VISITS 64 /* QPs served between two looks at the socket */
+#define WINDOW_MIN	(64u << 10)
+#define WINDOW_MAX	(512u << 10)
+
+uint64_t engine_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t random_u64(void *arg)
+{
+	uint64_t v = 0;
+
+	(void)arg;
+	if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
+		v = engine_now_ns() * UINT64_C(0x9e3779b97f4a7c15);
+	return v;
+}
+
+static void ready_append(struct engine *e, struct engine_qp *eqp)
+{
+	eqp->next_ready = NULL;
+	if (e->ready_first)
+		e->ready_last->next_ready = eqp;
+	else
+		e->ready_first = eqp;
+	e->ready_last = eqp;
+}
+
+void engine_make_ready(struct engine *e, struct engine_qp *eqp)
+{
+	if (!atomic_exchange(&eqp->queued, 1))
+		ready_append(e, eqp);
+}
+
+static void push_kicked(struct engine *e, struct engine_qp *eqp)
+{
+	struct engine_qp *top;
+
+	if (atomic_exchange(&eqp->queued, 1))
+		return;
+	top = atomic_load(&e->kicked);
+	do
+		eqp->next_queued = top;
+	while (!atomic_compare_exchange_weak(&e->kicked, &top, eqp));
+}
+
+static void collect_kicked(struct engine *e)
+{
+	struct engine_qp *eqp, *next;
+
+	if (!atomic_load(&e->kicked))
+		return;
+	for (eqp = atomic_exchange(&e->kicked, NULL); eqp; eqp = next) {
+		next = eqp->next_queued;
+		ready_append(e, eqp);
+	}
+}
+
+static enum drop deliver_multicast(struct engine *e, const struct packet *pkt,
+				   const struct path *path)
+{
+	enum drop drop = DROP_MULTICAST;
+
+	for (struct mcast_member *m = e->members; m; m = m->next)
+		if (gid_eq(&m->group, &path->dgid))
+			drop = qp_rx(&m->eqp->qp, pkt, path, e->now_ns);
+	return drop;
+}
+
+static enum drop deliver(struct engine *e, const uint8_t *data, size_t len, const struct path *path,
+			 uint16_t *ipv4_id)
+{
+	struct engine_qp *eqp;
+	struct packet pkt;
+	enum drop drop = packet_parse(&pkt, data, len);
+
+	if (drop)
+		return drop;
+	if (!icrc_check(path, ipv4_id, data, len))
+		return DROP_ICRC;
+	if (pkt.op->kind == OP_CNP)
+		return DROP_CNP;
+	if (pkt.dest_qpn == QPN_MULTICAST)
+		return deliver_multicast(e, &pkt, path);
+	eqp = qp_table_find(&e->qps, pkt.dest_qpn);
+	if (!eqp)
+		return DROP_QPN;
+	drop = qp_rx(&eqp->qp, &pkt, path, e->now_ns);
+	engine_make_ready(e, eqp);
+	return drop;
+}
+
+static void receive_burst(void *arg, const struct burst *burst)
+{
+	struct engine *e = arg;
+	uint16_t ipv4_id = 0;
+
+	for (size_t at = 0; at < burst->len; at += burst->seg_len) {
+		size_t left = burst->len - at;
+
+		e->drops[deliver(e, burst->data + at, left < burst->seg_len ? left : burst->seg_len,
+				 &burst->path, &ipv4_id)]++;
+		/* Segments of one send are numbered 0, 1, 2 ...; other senders count up too. */
+		ipv4_id++;
+	}
+}
+
+static bool is_local_qpn(void *arg, uint32_t qpn)
+{
+	const struct engine *e = arg;
+
+	return qpn <= 1 || qpn == QPN_MULTICAST || qp_table_owns(&e->qps, qpn);
+}
+
+static void port_dropped(void *arg, enum drop reason, unsigned packets)
+{
+	struct engine *e = arg;
+
+	e->drops[reason] += packets;
+}
+
+static size_t report(void *arg, char *text, size_t cap)
+{
+	return engine_report(arg, text, cap);
+}
+
+static void run_timers(struct engine *e)
+{
+	struct engine_qp *eqp;
+
+	while ((eqp = timers_pop(&e->timers, e->now_ns))) {
+		qp_tick(&eqp->qp, e->now_ns);
+		engine_make_ready(e, eqp);
+	}
+}
+
+/* True: all sent. */
+static bool flush(struct engine *e)
+{
+	bool was_blocked = e->blocked;
+
+	e->blocked = !outbox_empty(&e->outbox) && port_send(e->port, &e->outbox) == -EAGAIN;
+	if (e->blocked != was_blocked)
+		port_want_write(e->port, e->blocked);
+	return !e->blocked;
+}
+
+/* Let the ready QPs send, in turn. */
+static void transmit(struct engine *e)
+{
+	for (unsigned visits = 0; e->ready_first && visits < TRANSMIT_VISITS; visits++) {
+		struct engine_qp *eqp = e->ready_first;
+		bool more;
+
+		e->ready_first = eqp->next_ready;
+		/* Cleared before it is served: a post from now on queues it anew. */
+		atomic_store(&eqp->queued, 0);
+		more = qp_tx(&eqp->qp, &e->outbox, e->now_ns);
+		timers_set(&e->timers, eqp, qp_next_deadline(&eqp->qp));
+		if (more)
+			engine_make_ready(e, eqp);
+		if (more && !flush(e))
+			return;
+	}
+	flush(e);
+}
+
+bool engine_step(struct engine *e)
+{
+	int bursts;
+
+	if (engine_is_foreign())
+		return false;
+	e->now_ns = engine_now_ns();
+	bursts = port_receive(e->port, RECEIVE_BUDGET);
+	collect_kicked(e);
+	run_timers(e);
+	if (!e->blocked || flush(e))
+		transmit(e);
+	return bursts > 0 || (e->ready_first && !e->blocked);
+}
+
+uint64_t engine_next_due_ns(const struct engine *e)
+{
+	if (e->ready_first && !e->blocked)
+		return 0;
+	return timers_next(&e->timers);
+}
+
+void engine_lock(struct engine *e)
+{
+	pthread_mutex_lock(&e->lock);
+}
+
+static void serve_kicked(struct engine *e)
+{
+	collect_kicked(e);
+	if (e->ready_first && !e->blocked && !engine_is_foreign()) {
+		e->now_ns = engine_now_ns();
+		transmit(e);
+	}
+}
+
+void engine_unlock(struct engine *e)
+{
+	/*
+	 * Whoever kicks while the lock is taken leaves it to the holder: look before letting go,
+	 * and after, since a kick may have come in between.
+	 */
+	do {
+		serve_kicked(e);
+		engine_thread_remind(e);
+		pthread_mutex_unlock(&e->lock);
+	} while (atomic_load(&e->kicked) && pthread_mutex_trylock(&e->lock) == 0);
+}
+
+void engine_kick(struct engine *e, struct engine_qp *eqp)
+{
+	push_kicked(e, eqp);
+	if (pthread_mutex_trylock(&e->lock) == 0)
+		engine_unlock(e);
+}
+
+void engine_poll(struct engine *e)
+{
+	atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
+	if (pthread_mutex_trylock(&e->lock))
+		return;
+	engine_step(e);
+	engine_unlock(e);
+}
+
+struct mem_table *engine_mem(struct engine *e)
+{
+	return &e->mem;
+}
+
+int engine_add_qp(struct engine *e, struct engine_qp *eqp)
+{
+	size_t window = port_receive_window(e->port) / 2;
+	int ret = timers_reserve(&e->timers, e->qps.live + 1);
+
+	if (ret)
+		return ret;
+	if (window < WINDOW_MIN)
+		window = WINDOW_MIN;
+	if (window > WINDOW_MAX)
+		window = WINDOW_MAX;
+	eqp->qp.cfg.window_bytes = (uint32_t)window;
+	eqp->qp.cfg.sport = port_sport;
+	return qp_table_add(&e->qps, e->port, eqp, random_u64(NULL));
+}
+
+static void unqueue(struct engine *e, struct engine_qp *eqp)
+{
+	struct engine_qp **link = &e->ready_first;
+
+	collect_kicked(e);
+	e->ready_last = NULL;
+	while (*link) {
+		if (*link == eqp) {
+			*link = eqp->next_ready;
+			continue;
+		}
+		e->ready_last = *link;
+		link = &(*link)->next_ready;
+	}
+}
+
+void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
+{
+	struct mcast_member *m, *next;
+
+	for (m = e->members; m; m = next) {
+		next = m->next;
+		if (m->eqp == eqp)
+			engine_detach_mcast(e, eqp, &m->group, m->ifindex);
+	}
+	unqueue(e, eqp);
+	timers_remove(&e->timers, eqp);
+	qp_table_remove(&e->qps, eqp);
+	qp_counters_add(&e->gone, &eqp->qp.counters);
+}
+
+struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn)
+{
+	return qp_table_find(&e->qps, qpn);
+}
+
+/* The flow on which the peer's packets come in, if the peer is one of us: it computes its port
+ * likewise. */
+static struct path peer_flow(const struct engine_qp *eqp)
+{
+	struct path flow = eqp->qp.path;
+
+	flow.sgid = eqp->qp.path.dgid;
+	flow.dgid = eqp->qp.path.sgid;
+	flow.sport = port_sport(eqp->qp.attr.dest_qp_num, eqp->qp.qpn);
+	return flow;
+}
+
+void engine_expect_peer(struct engine *e, struct engine_qp *eqp)
+{
+	struct path flow = peer_flow(eqp);
+
+	port_flow_get(e->port, &flow);
+}
+
+void engine_forget_peer(struct engine *e, struct engine_qp *eqp)
+{
+	struct path flow = peer_flow(eqp);
+
+	port_flow_put(e->port, &flow);
+}
+
+static void engine_free(struct engine *e)
+{
+	qp_table_destroy(&e->qps, e->port);
+	timers_destroy(&e->timers);
+	mem_destroy(&e->mem);
+	outbox_destroy(&e->outbox);
+	port_close(e->port);
+	pthread_mutex_destroy(&e->lock);
+	pthread_mutex_destroy(&e->observers_lock);
+	free(e);
+}
+
+static int engine_new(struct engine **out, char *error, size_t error_len)
+{
+	const struct settings *settings = settings_get();
+	struct port_config config = {
+		.callbacks = { .receive = receive_burst,
+			       .is_local_qpn = is_local_qpn,
+			       .report = report,
+			       .dropped = port_dropped },
+		.udp_port = ROCE_UDP_PORT,
+	};
+	struct engine *e;
+	int ret;
+
+	if (!settings) {
+		snprintf(error, error_len, "a ROCELINK_* setting is wrong");
+		return -EINVAL;
+	}
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	pthread_mutex_init(&e->lock, NULL);
+	pthread_mutex_init(&e->observers_lock, NULL);
+	config.arg = e;
+	config.pcap = settings->pcap;
+	ret = port_open(&e->port, &config, error, error_len);
+	if (ret) {
+		free(e);
+		return ret;
+	}
+	ret = outbox_init(&e->outbox, OUTBOX_BYTES);
+	if (!ret)
+		ret = mem_init(&e->mem, random_u64, NULL);
+	if (!ret)
+		ret = engine_thread_start(e);
+	if (ret) {
+		snprintf(error, error_len, "starting the adapter: %s", strerror(-ret));
+		engine_free(e);
+		return ret;
+	}
+	*out = e;
+	return 0;
+}
+
+/* The one engine of the process. */
+static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct engine *instance;
+static unsigned instance_users;
+static _Atomic bool forked;
+
+bool engine_is_foreign(void)
+{
+	return atomic_load_explicit(&forked, memory_order_relaxed);
+}
+
+static void after_fork_in_child(void)
+{
+	/* Sockets, numbers and the thread are the parent's. A context opened from now on gets its
+	 * own. */
+	if (instance)
+		atomic_store(&forked, true);
+}
+
+int engine_get(struct engine **e, char *error, size_t error_len)
+{
+	static bool hooked;
+	int ret = 0;
+
+	pthread_mutex_lock(&instance_lock);
+	if (!hooked)
+		hooked = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+	if (!instance)
+		ret = engine_new(&instance, error, error_len);
+	if (!ret) {
+		instance_users++;
+		*e = instance;
+	}
+	pthread_mutex_unlock(&instance_lock);
+	return ret;
+}
+
+void engine_put(struct engine *e)
+{
+	pthread_mutex_lock(&instance_lock);
+	if (--instance_users == 0) {
+		instance = NULL;
+		if (!engine_is_foreign()) {
+			engine_thread_stop(e);
+			engine_free(e);
+		}
+	}
+	pthread_mutex_unlock(&instance_lock);
+}

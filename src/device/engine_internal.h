@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The engine's state, shared by the files that make it up; nobody else includes this. */
+#ifndef ROCELINK_DEVICE_ENGINE_INTERNAL_H
+#define ROCELINK_DEVICE_ENGINE_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "device/engine.h"
+#include "device/qp_table.h"
+#include "device/timers.h"
+#include "mem/mem.h"
+#include "net/netdev.h"
+#include "net/port.h"
+#include "wire/outbox.h"
+
+struct mcast_member {
+	struct mcast_member *next;
+	struct engine_qp *eqp;
+	struct gid group;
+	unsigned ifindex;
+};
+
+struct engine {
+	pthread_mutex_t lock;
+	struct port *port;
+	struct outbox outbox;
+	struct mem_table mem;
+	struct qp_table qps;
+	struct timers timers;
+	struct mcast_member *members;
+	uint64_t now_ns; /* of the step under way */
+	bool blocked;	 /* the socket was full: the outbox waits */
+	struct engine_qp *ready_first, *ready_last;
+	struct engine_qp *_Atomic kicked; /* pushed by posters without the lock */
+	uint64_t drops[DROP_COUNT];
+	struct qp_counters gone; /* counters of QPs already destroyed */
+
+	/* The background thread. */
+	pthread_t thread;
+	int wake_fd;		  /* eventfd */
+	int epoll_fd;		  /* wake_fd, the port, netmon */
+	struct netmon *netmon;	  /* or NULL: changes aren't followed */
+	uint64_t wake_ns;	  /* under the lock: when the thread wakes by itself */
+	_Atomic uint32_t polls;	  /* how often a program's poll drove a step */
+	_Atomic uint32_t waiters; /* threads in engine_wait_fd */
+	_Atomic bool stopping;
+
+	pthread_mutex_t observers_lock;
+	struct engine_observer *observers;
+};
+
+uint64_t engine_now_ns(void);
+/* In the child of a fork the engine is the parent's: nothing may be driven. */
+bool engine_is_foreign(void);
+/* Under the lock: have this QP served by the step. */
+void engine_make_ready(struct engine *e, struct engine_qp *eqp);
+/* Under the lock. True: something was received or is left to do. */
+bool engine_step(struct engine *e);
+/* Under the lock: what the background thread must be up for. */
+uint64_t engine_next_due_ns(const struct engine *e);
+
+int engine_thread_start(struct engine *e);
+void engine_thread_stop(struct engine *e);
+/* Under the lock, before letting go: wake the thread if it would sleep past something due. */
+void engine_thread_remind(struct engine *e);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The background thread: makes progress while the program computes or sleeps, and uses no CPU when
+ * there is none to make. While a program polls in a loop (it drives the steps itself, without a
+ * thread switch per packet) or sits in engine_wait_fd(), the thread leaves the sockets alone and
+ * only looks now and then whether that is still so: it takes over at most SPIN_CHECK_NS later.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "device/engine_internal.h"
+
+#define SPIN_CHECK_NS (250 * NS_PER_US)
+#define SPIN_POLLS    16 /* so many polls between two looks are a polling loop */
+
+static int timeout_ms(uint64_t due_ns)
+{
+	uint64_t now = engine_now_ns();
+	uint64_t ms;
+
+	if (due_ns == TIME_NEVER)
+		return -1;
+	if (due_ns <= now)
+		return 0;
+	ms = (due_ns - now + NS_PER_MS - 1) / NS_PER_MS;
+	return ms > 60000 ? 60000 : (int)ms;
+}
+
+static void doze(void)
+{
+	struct timespec t = { .tv_nsec = SPIN_CHECK_NS };
+
+	clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+}
+
+static void tell_observers(struct engine *e)
+{
+	pthread_mutex_lock(&e->observers_lock);
+	for (struct engine_observer *o = e->observers; o; o = o->next)
+		o->netdev_changed(o);
+	pthread_mutex_unlock(&e->observers_lock);
+}
+
+static void drain_wake(struct engine *e)
+{
+	uint64_t count;
+
+	while (read(e->wake_fd, &count, sizeof(count)) > 0)
+		;
+}
+
+/* Drive until nothing is left; returns when to wake next. */
+static uint64_t drive(struct engine *e)
+{
+	uint64_t due;
+
+	for (unsigned rounds = 0;; rounds++) {
+		bool busy;
+
+		engine_lock(e);
+		busy = engine_step(e);
+		due = busy ? 0 : engine_next_due_ns(e);
+		e->wake_ns = due;
+		engine_unlock(e);
+		if (!busy || atomic_load(&e->stopping))
+			return due;
+		/* The lock is not fair: let a poster in. */
+		if (rounds % 16 == 15)
+			sched_yield();
+	}
+}
+
+/* Somebody else drives: polls in a loop, or waits on the sockets himself. */
+static bool others_drive(struct engine *e, uint32_t *seen)
+{
+	uint32_t polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
+	bool spinning = polls - *seen >= SPIN_POLLS;
+
+	*seen = polls;
+	return spinning || atomic_load(&e->waiters);
+}
+
+static void *run(void *arg)
+{
+	struct engine *e = arg;
+	struct epoll_event events[4];
+	uint32_t seen = 0;
+	uint64_t due = 0;
+
+	while (!atomic_load(&e->stopping)) {
+		int n = epoll_wait(e->epoll_fd, events, 4, timeout_ms(due));
+
+		for (int i = 0; i < n; i++) {
+			if (events[i].data.fd == e->wake_fd)
+				drain_wake(e);
+			else if (e->netmon && events[i].data.fd == netmon_fd(e->netmon) &&
+				 netmon_drain(e->netmon))
+				tell_observers(e);
+		}
+		while (others_drive(e, &seen) && !atomic_load(&e->stopping))
+			doze();
+		due = drive(e);
+	}
+	return NULL;
+}
+
+void engine_thread_remind(struct engine *e)
+{
+	uint64_t due = engine_next_due_ns(e);
+	uint64_t one = 1;
+
+	if (due >= e->wake_ns)
+		return;
+	e->wake_ns = due;
+	if (write(e->wake_fd, &one, sizeof(one)) < 0)
+		log_debug("waking the background thread failed: errno %d", errno);
+}
+
+static int watch(struct engine *e, int fd)
+{
+	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
+
+	return epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+}
+
+/* A program's signals are for its own threads. */
+static int start_without_signals(struct engine *e)
+{
+	sigset_t all, before;
+	int ret;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	ret = -pthread_create(&e->thread, NULL, run, e);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return ret;
+}
+
+static void close_fds(struct engine *e)
+{
+	if (e->netmon)
+		netmon_close(e->netmon);
+	if (e->wake_fd >= 0)
+		close(e->wake_fd);
+	if (e->epoll_fd >= 0)
+		close(e->epoll_fd);
+}
+
+int engine_thread_start(struct engine *e)
+{
+	int ret;
+
+	e->wake_ns = 0;
+	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	ret = e->wake_fd < 0 || e->epoll_fd < 0 ? -errno : 0;
+	if (!ret)
+		ret = watch(e, e->wake_fd);
+	if (!ret)
+		ret = watch(e, port_wait_fd(e->port));
+	if (!ret && netmon_open(&e->netmon)) {
+		log_warn("links and addresses that change won't be noticed: no netlink socket");
+		e->netmon = NULL;
+	}
+	if (!ret && e->netmon)
+		ret = watch(e, netmon_fd(e->netmon));
+	if (!ret)
+		ret = start_without_signals(e);
+	if (ret)
+		close_fds(e);
+	return ret;
+}
+
+void engine_thread_stop(struct engine *e)
+{
+	uint64_t one = 1;
+
+	atomic_store(&e->stopping, true);
+	if (write(e->wake_fd, &one, sizeof(one)) < 0)
+		log_debug("waking the background thread failed: errno %d", errno);
+	pthread_join(e->thread, NULL);
+	close_fds(e);
+}
+
+int engine_wait_fd(struct engine *e, int fd)
+{
+	struct pollfd fds[2] = {
+		{ .fd = fd, .events = POLLIN },
+		{ .fd = port_wait_fd(e->port), .events = POLLIN },
+	};
+	int ret = 0;
+
+	atomic_fetch_add(&e->waiters, 1);
+	for (;;) {
+		uint64_t due;
+		int n;
+
+		engine_lock(e);
+		due = engine_step(e) ? 0 : engine_next_due_ns(e);
+		engine_unlock(e);
+		n = poll(fds, 2, timeout_ms(due));
+		if (n < 0) {
+			ret = -errno;
+			break;
+		}
+		if (fds[0].revents)
+			break;
+	}
+	atomic_fetch_sub(&e->waiters, 1);
+	return ret;
+}
+
+void engine_observe(struct engine *e, struct engine_observer *o)
+{
+	pthread_mutex_lock(&e->observers_lock);
+	o->next = e->observers;
+	e->observers = o;
+	pthread_mutex_unlock(&e->observers_lock);
+}
+
+void engine_unobserve(struct engine *e, struct engine_observer *o)
+{
+	struct engine_observer **link;
+
+	pthread_mutex_lock(&e->observers_lock);
+	for (link = &e->observers; *link; link = &(*link)->next) {
+		if (*link == o) {
+			*link = o->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&e->observers_lock);
+}
