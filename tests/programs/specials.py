@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""
+Rows of the program matrix that are more than one pair of programs. Each is a function of the runner, the
+place and the user, and raises Failure. The name of the function is the row's.
+"""
+import os
+import re
+import signal
+import time
+
+import expect
+from runner import Failure
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def client_end(place):
+    return place.end(is_server=False)
+
+
+def finish(ends, deadline):
+    """Client first: it tells why, where the server only waits."""
+    for process in reversed(ends):
+        process.wait(deadline)
+
+
+def devices(r, place, user):
+    """ibv_devices lists every device once, each with a GUID of its own that isn't zero."""
+    host, device, _ = client_end(place)
+    rows = re.findall(r"^\s+(\S+)\s+([0-9a-f]{16})$", r.run(host, user, ["ibv_devices"]), re.M)
+    require(device in [name for name, _ in rows], "device %s is not listed" % device)
+    guids = [guid for _, guid in rows]
+    require(len(set(guids)) == len(guids), "two devices have one GUID")
+    require("0" * 16 not in guids, "a GUID is zero")
+
+
+def devinfo(r, place, user):
+    """ibv_devinfo -v: one active Ethernet port, LID 0, RoCE v2 GIDs only."""
+    host, device, _ = client_end(place)
+    text = r.run(host, user, ["ibv_devinfo", "-v", "-d", device])
+    for line in (r"^hca_id:\s+" + device, r"state:\s+PORT_ACTIVE", r"link_layer:\s+Ethernet",
+                 r"port_lid:\s+0$", r"transport:\s+InfiniBand"):
+        require(re.search(line, text, re.M), "no line /%s/" % line)
+    gids = re.findall(r"GID\[\s*\d+\]:\s+(.*)", text)
+    require(gids and all(g.endswith("RoCE v2") for g in gids), "GIDs %s" % gids)
+
+
+def exit_status(r, place, user):
+    """rocelink run exits as the program does, and as a shell does when there is none."""
+    host = client_end(place)[0]
+    r.run(host, user, ["sh", "-c", "exit 7"], status=7)
+    r.run(host, user, ["no-such-program"], status=127)
+    r.run(host, user, ["/etc/passwd"], status=126)
+    r.run(host, user, ["true"], options=["--path", "carrier-pigeon"], status=125)
+    text = r.run(host, user, ["true"], options=["--path", "shm"], status=125)
+    require("isn't there yet" in text, "shm is refused without a word")
+    process = r.start(host, user, ["sleep", "60"])
+    time.sleep(0.2)
+    process.signal(signal.SIGTERM)
+    process.wait(r.deadline(5), status=-signal.SIGTERM)
+
+
+def setting_refused(r, place, user):
+    """An unknown or malformed setting is named, by the command and by the library alone."""
+    host = client_end(place)[0]
+    for name, value in (("ROCELINK_PAHT", "udp"), ("ROCELINK_LOG", "loud")):
+        text = r.run(host, user, ["true"], env={name: value}, status=125)
+        require(name in text, "%s is not named" % name)
+        clean = r.start(host, user, ["env", "%s=%s" % (name, value), "ibv_devices"])
+        clean.popen.wait(20)
+        require(name in clean.output(), "the library does not name %s" % name)
+
+
+def refusal_explained(r, place, user):
+    """A pair without a GID index has no GRH: refused, and the log says which attribute."""
+    port = str(r.next_port())
+    host, device, _ = client_end(place)
+    argv = ["ibv_rc_pingpong", "-d", device, "-p", port]
+    server = r.start(host, user, argv, ["--log", "info"])
+    r.wait_listening(server, int(port), r.deadline(10))
+    r.run(host, user, argv + [place.tcp], ["--log", "info"], status=1)
+    server.wait(r.deadline(10), status=1)
+    for line in server.output().splitlines():
+        if line.startswith("rocelink: ") and re.search("GRH|is_global", line):
+            return
+    raise Failure("no line of the log names the GRH")
+
+
+def port_in_use(r, place, user):
+    """Somebody else has port 4791: the message says so, who it may be and what to do."""
+    host, device, _ = client_end(place)
+    family = "AF_INET6" if ":" in place.client_gid else "AF_INET"
+    script = ("import socket,time; s=socket.socket(socket.%s,socket.SOCK_DGRAM);"
+              "s.bind(('',4791)); print('bound',flush=True); time.sleep(60)" % family)
+    holder = r.start_plain(host, "root", ["/usr/bin/python3", "-c", script])
+    holder.wait_for("^bound", r.deadline(5))
+    process = r.start(host, user, ["ibv_devinfo", "-d", device])
+    process.popen.wait(20)
+    text = process.output()
+    require("4791" in text, "port 4791 is not named")
+    holder.kill()
+    r.run(host, user, ["ibv_devinfo", "-d", device])
+
+
+def capture(r, place, user):
+    """--pcap of both ends: tshark finds no malformed packet, its ICRCs and scapy's agree."""
+    files = [os.path.join(r.open_dir, "%s-%d.pcap" % (end, r.next_port())) for end in ("s", "c")]
+    args = ["-s", "5001", "-n", "20", "-c"]
+    ends = r.start_pair("ibv_rc_pingpong", args, place, user, ["--pcap", files[0]],
+                        ["--pcap", files[1]])
+    finish(ends, r.deadline(20))
+    for path in files:
+        fields = r.start_plain(r.world.a, user, [
+            "tshark", "-r", path, "-T", "fields", "-e", "infiniband.bth.opcode", "-e", "_ws.malformed"])
+        fields.wait(r.deadline(30))
+        lines = [ln for ln in fields.output().splitlines() if re.match(r"^\d+\t", ln)]
+        require(len(lines) >= 40, "tshark sees only %d RoCE packets" % len(lines))
+        require(all(re.fullmatch(r"\d+\t", ln) for ln in lines), "malformed packets")
+        r.start_plain(r.world.a, user, ["/usr/bin/python3", os.path.join(r.tests, "icrc_referee.py"),
+                                        path, str(len(lines))]).wait(r.deadline(30))
+        os.unlink(path)
+
+
+def pyverbs_objects(r, place, user):
+    host, device, gid = client_end(place)
+    text = r.run(host, user, ["/usr/bin/python3", os.path.join(r.tests, "py_objects.py"), device,
+                              str(gid)])
+    require("all objects" in text, "the script did not reach its end")
+
+
+def pyverbs_traffic(r, place, user):
+    host, device, gid = client_end(place)
+    text = r.run(host, user, ["/usr/bin/python3", os.path.join(r.tests, "py_traffic.py"), device,
+                              str(gid)])
+    require("all traffic" in text, "the script did not reach its end")
+
+
+def two_programs(r, place, user):
+    """Two different programs at once."""
+    deadline = r.deadline(40)
+    pairs = [("ib_write_bw", ["-n", "5000"]), ("ibv_ud_pingpong", ["-s", "1024", "-n", "5000"])]
+    started = [r.start_pair(program, args, place, user) for program, args in pairs]
+    for (program, args), ends in zip(pairs, started):
+        finish(ends, deadline)
+        expect.check_pair(program, args, ends[0].output(), ends[1].output())
+
+
+def eight_pairs(r, place, user):
+    """Eight pairs at once on one host."""
+    deadline = r.deadline(60)
+    args = ["-c", "-n", "2000"]
+    started = [r.start_pair("ibv_rc_pingpong", args, place, user) for _ in range(8)]
+    for ends in started:
+        finish(ends, deadline)
+        expect.check_pair("ibv_rc_pingpong", args, ends[0].output(), ends[1].output())
+
+
+def run_infinitely(r, place, user):
+    """A test without end, stopped by a signal; the next pair is none the worse for it."""
+    deadline = r.deadline(30)
+    ends = r.start_pair("ib_write_bw", ["--run_infinitely", "-D", "1"], place, user)
+    ends[1].wait_for(r"^ *65536 +\d+ +.*\n.*^ *65536 +\d+ ", deadline)
+    for process in reversed(ends):
+        process.signal(signal.SIGINT)
+        process.wait(r.deadline(5), status=-signal.SIGINT)
+    args = ["-n", "100"]
+    ends = r.start_pair("ib_write_bw", args, place, user)
+    finish(ends, r.deadline(20))
+    expect.check_pair("ib_write_bw", args, ends[0].output(), ends[1].output())
+
+
+def kill_one(r, place, user):
+    """kill -9 of one of several pairs disturbs none of the others."""
+    deadline = r.deadline(60)
+    args = ["-c", "-n", "30000", "-s", "1000"]
+    victim = r.start_pair("ibv_rc_pingpong", ["-n", "100000000"], place, user)
+    others = [r.start_pair("ibv_rc_pingpong", args, place, user) for _ in range(3)]
+    time.sleep(0.3)
+    require(all(p.running() for p in victim), "the victim ended before it was killed")
+    require(all(p.running() for ends in others for p in ends), "a pair ended before the kill")
+    victim[1].signal(signal.SIGKILL)
+    for ends in others:
+        finish(ends, deadline)
+        expect.check_pair("ibv_rc_pingpong", args, ends[0].output(), ends[1].output())
+    victim[0].kill()
+
+
+# What garbage.c sends must appear under these reasons.
+REASONS = ("short", "opcode", "version", "length", "icrc", "qpn", "service", "address", "stale")
+
+
+def dropped(r, host, user):
+    """{reason: packets} of `rocelink counters`, summed over all processes."""
+    process = r.start_plain(host, user, [r.rocelink(), "counters"])
+    process.wait(r.deadline(10))
+    counts = dict.fromkeys(REASONS, 0)
+    for reason in REASONS:
+        for n in re.findall(r"\b%s\b[ :=]*(\d+)" % reason, process.output()):
+            counts[reason] += int(n)
+    return counts
+
+
+def flood(r, place, user, seconds):
+    """
+    Two transfers, one verified, one whose server is a pure responder and the target of forged packets; garbage
+    beside them. Both complete, and every reason is counted.
+    """
+    host, device, gid = place.end(is_server=True)
+    client_host = place.client
+    verified = r.start_pair("ibv_rc_pingpong", ["-c", "-s", "20000", "-n", "100000000"], place, user)
+    target = r.start_pair("ib_write_bw", ["-D", str(seconds + 4), "-s", "8192"], place, user)
+    qpn = target[0].wait_for(r"^ local address:.* QPN (0x[0-9a-f]+)", r.deadline(10))[1]
+    stranger = "fd78::1" if ":" in place.client_gid else "10.78.0.1"
+    garbage_tool = os.path.join(r.build, "tests", "garbage")
+    copy = os.path.join(r.tests, "garbage")
+    if not os.path.exists(copy):
+        with open(garbage_tool, "rb") as src, open(copy, "wb") as dst:
+            dst.write(src.read())
+        os.chmod(copy, 0o755)
+    source = r.start_plain(client_host, user, [copy, place.server_gid, place.client_gid, stranger,
+                                               qpn, str(seconds)])
+    source.wait(r.deadline(seconds + 10))
+    counts = dropped(r, host, user)
+    require(all(p.running() for p in verified), "the verified transfer broke off")
+    missing = [reason for reason in REASONS if not counts[reason]]
+    require(not missing, "not counted: %s of %s" % (missing, counts))
+    finish(target, r.deadline(30))
+    expect.perftest("ib_write_bw", [], target[1].output(), sizes=[8192])
+    for process in verified:
+        require("invalid data" not in process.output(), "wrong data")
+        process.kill()
+    args = ["-c", "-n", "100"]
+    ends = r.start_pair("ibv_rc_pingpong", args, place, user)
+    finish(ends, r.deadline(10))
+    expect.check_pair("ibv_rc_pingpong", args, ends[0].output(), ends[1].output())
+
+
+def garbage(r, place, user):
+    flood(r, place, user, 5)
+
+
+def garbage_minute(r, place, user):
+    flood(r, place, user, 60)
