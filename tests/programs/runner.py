@@ -85,8 +85,12 @@ class Runner:
         self.port = 20000
         self.processes = []
         self.verbose_log = None
-        self._install()
-        self.find_devices()
+        try:
+            self._install()
+            self.find_devices()
+        except BaseException:
+            self.close()
+            raise
 
     def _install(self):
         """Rows run what an administrator would install, readable for every user."""
