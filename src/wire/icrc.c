@@ -63,6 +63,10 @@ _Static_assert(sizeof(struct pseudo_ipv6) == 40 + 8 + 12, "no padding");
 /* The CRC-32 of the eight bytes 0xff that stand in for an InfiniBand LRH. */
 #define CRC_OF_LRH 0x2144df1cu
 
+/* Up to here one copy and one CRC call cost less than two calls: 29 ns against 48 for a short
+ * packet. */
+#define COPY_MAX 256
+
 #define MASKED16 ((be16){ { 0xff, 0xff } })
 
 static struct wire_udp masked_udp(uint16_t sport, size_t packet_len)
@@ -80,49 +84,65 @@ static void masked_bth(uint8_t out[BTH_LEN], const uint8_t *data)
 	out[4] = 0xff; /* FECN, BECN and the reserved bits may change on the way */
 }
 
-static uint32_t crc_ipv4(const struct path *path, uint16_t id, const uint8_t *data, size_t len)
+static void mask_ipv4(struct pseudo_ipv4 *h, const struct path *path, uint16_t id,
+		      const uint8_t *data, size_t len)
 {
 	const size_t packet_len = len + ICRC_LEN;
-	struct pseudo_ipv4 h;
 
-	h.ip.version_ihl = 0x45;
-	h.ip.tos = 0xff;
-	h.ip.total_len = make_be16((uint16_t)(sizeof(h.ip) + sizeof(h.udp) + packet_len));
-	h.ip.id = make_be16(id);
-	h.ip.flags_offset = make_be16(IPV4_DF);
-	h.ip.ttl = 0xff;
-	h.ip.protocol = IPPROTO_UDP_NUMBER;
-	h.ip.checksum = MASKED16;
-	memcpy(h.ip.src, path->sgid.raw + 12, sizeof(h.ip.src));
-	memcpy(h.ip.dst, path->dgid.raw + 12, sizeof(h.ip.dst));
-	h.udp = masked_udp(path->sport, packet_len);
-	masked_bth(h.bth, data);
-	return crc32_gzip_refl(CRC_OF_LRH, (const uint8_t *)&h, sizeof(h));
+	h->ip.version_ihl = 0x45;
+	h->ip.tos = 0xff;
+	h->ip.total_len = make_be16((uint16_t)(sizeof(h->ip) + sizeof(h->udp) + packet_len));
+	h->ip.id = make_be16(id);
+	h->ip.flags_offset = make_be16(IPV4_DF);
+	h->ip.ttl = 0xff;
+	h->ip.protocol = IPPROTO_UDP_NUMBER;
+	h->ip.checksum = MASKED16;
+	memcpy(h->ip.src, path->sgid.raw + 12, sizeof(h->ip.src));
+	memcpy(h->ip.dst, path->dgid.raw + 12, sizeof(h->ip.dst));
+	h->udp = masked_udp(path->sport, packet_len);
+	masked_bth(h->bth, data);
 }
 
-static uint32_t crc_ipv6(const struct path *path, const uint8_t *data, size_t len)
+static void mask_ipv6(struct pseudo_ipv6 *h, const struct path *path, const uint8_t *data,
+		      size_t len)
 {
 	const size_t packet_len = len + ICRC_LEN;
-	struct pseudo_ipv6 h;
 
-	memset(h.ip.version_class_label, 0xff, sizeof(h.ip.version_class_label));
-	h.ip.version_class_label[0] = 0x6f;
-	h.ip.payload_len = make_be16((uint16_t)(sizeof(h.udp) + packet_len));
-	h.ip.next_header = IPPROTO_UDP_NUMBER;
-	h.ip.hop_limit = 0xff;
-	memcpy(h.ip.src, path->sgid.raw, sizeof(h.ip.src));
-	memcpy(h.ip.dst, path->dgid.raw, sizeof(h.ip.dst));
-	h.udp = masked_udp(path->sport, packet_len);
-	masked_bth(h.bth, data);
-	return crc32_gzip_refl(CRC_OF_LRH, (const uint8_t *)&h, sizeof(h));
+	memset(h->ip.version_class_label, 0xff, sizeof(h->ip.version_class_label));
+	h->ip.version_class_label[0] = 0x6f;
+	h->ip.payload_len = make_be16((uint16_t)(sizeof(h->udp) + packet_len));
+	h->ip.next_header = IPPROTO_UDP_NUMBER;
+	h->ip.hop_limit = 0xff;
+	memcpy(h->ip.src, path->sgid.raw, sizeof(h->ip.src));
+	memcpy(h->ip.dst, path->dgid.raw, sizeof(h->ip.dst));
+	h->udp = masked_udp(path->sport, packet_len);
+	masked_bth(h->bth, data);
 }
 
 uint32_t icrc_compute(const struct path *path, uint16_t ipv4_id, const uint8_t *data, size_t len)
 {
-	uint32_t crc = gid_is_ipv4(&path->sgid) ? crc_ipv4(path, ipv4_id, data, len)
-						: crc_ipv6(path, data, len);
+	union {
+		struct pseudo_ipv4 v4;
+		struct pseudo_ipv6 v6;
+		uint8_t bytes[sizeof(struct pseudo_ipv6) + COPY_MAX];
+	} head;
+	const size_t rest = len - BTH_LEN;
+	size_t head_len;
+	uint32_t crc;
 
-	return crc32_gzip_refl(crc, data + BTH_LEN, len - BTH_LEN);
+	if (gid_is_ipv4(&path->sgid)) {
+		mask_ipv4(&head.v4, path, ipv4_id, data, len);
+		head_len = sizeof(head.v4);
+	} else {
+		mask_ipv6(&head.v6, path, data, len);
+		head_len = sizeof(head.v6);
+	}
+	if (rest <= COPY_MAX) {
+		memcpy(head.bytes + head_len, data + BTH_LEN, rest);
+		return crc32_gzip_refl(CRC_OF_LRH, head.bytes, head_len + rest);
+	}
+	crc = crc32_gzip_refl(CRC_OF_LRH, head.bytes, head_len);
+	return crc32_gzip_refl(crc, data + BTH_LEN, rest);
 }
 
 /* P without x^32, reflected: the highest bit is x^0. */
