@@ -14,6 +14,7 @@
 #include "mem/mem.h"
 #include "net/netdev.h"
 #include "net/port.h"
+#include "wire/icrc.h"
 #include "wire/outbox.h"
 
 struct mcast_member {

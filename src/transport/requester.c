@@ -54,8 +54,11 @@ void requester_seek(struct qp *qp, struct psn psn)
 	uint32_t i;
 
 	req->psn = psn;
-	/* Requests behind the cursor are done or will be sent again: none counts as out. */
-	req->read_head = req->read_tail;
+	req->fault = IBV_WC_SUCCESS;
+	/* Requests from here on will be sent again and count as out then; those before still do. */
+	while (reads_out(req) &&
+	       psn_diff(req->read_ends[(req->read_tail - 1) % REQUESTER_READS_MAX], psn) > 0)
+		req->read_tail--;
 	for (i = ring_head(&qp->sq); i != req->assigned; i++) {
 		const struct send_wqe *w = wqe_at(qp, i);
 		int32_t into = psn_diff(psn, w->first_psn);
@@ -118,8 +121,6 @@ static bool may_send(const struct qp *qp, const struct send_wqe *w, uint32_t *ps
 	const struct requester *req = &qp->req;
 
 	*psns = 1;
-	if (psn_eq(req->psn, req->max) && req->pkt == 0 && sq_draining(qp))
-		return false;
 	if (qp->cfg.type != IBV_QPT_RC)
 		return true;
 	if (req->pkt == 0 && (w->send_flags & IBV_SEND_FENCE) && reads_out(req))
@@ -135,16 +136,11 @@ static bool may_send(const struct qp *qp, const struct send_wqe *w, uint32_t *ps
 	return outstanding(qp) < req->window;
 }
 
-/* Nothing more can follow this packet at once, or it is time to hear from the peer. */
-static bool ack_wanted(const struct qp *qp, const struct send_wqe *w)
+static uint8_t service_bits(const struct qp *qp)
 {
-	const struct requester *req = &qp->req;
-
-	if (qp->cfg.type != IBV_QPT_RC)
-		return false;
-	return (req->pkt + 1 == w->packets && req->cur + 1 == ring_tail(&qp->sq)) ||
-	       outstanding(qp) + 1 >= req->window ||
-	       (req->since_ack_req + 1) * ACK_REQUESTS_PER_WINDOW >= req->window;
+	if (qp->cfg.type == IBV_QPT_UC)
+		return WIRE_UC << 5;
+	return qp->cfg.type == IBV_QPT_UD ? WIRE_UD << 5 : WIRE_RC << 5;
 }
 
 static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t offset,
@@ -156,7 +152,6 @@ static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t
 	p->pkey = 0xffff;
 	p->psn = qp->req.psn;
 	p->solicited = last && (w->send_flags & IBV_SEND_SOLICITED);
-	p->ack_req = ack_wanted(qp, w);
 	p->dest_qpn = qp->attr.dest_qp_num;
 	p->va = w->remote_addr + offset;
 	p->rkey = w->rkey;
@@ -171,7 +166,6 @@ static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t
 		uint32_t left = w->len - offset;
 
 		p->dma_len = chunk < left ? (uint32_t)chunk : left;
-		p->ack_req = true;
 	} else if (w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
 		p->compare = w->compare_add;
 		p->swap_add = w->swap;
@@ -193,44 +187,7 @@ static enum mem_fault put_payload(const struct qp *qp, const struct send_wqe *w,
 	return fault;
 }
 
-enum put { PUT_DONE, PUT_FULL, PUT_FAULT };
-
-/* Write the cursor's packet to the outbox. */
-static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psns,
-			   struct outbox *box)
-{
-	enum op_position position = segment_position(qp->req.pkt, w->packets);
-	uint32_t offset = qp->req.pkt * qp->mtu;
-	struct packet p = { 0 };
-	const struct path *path = &qp->path;
-	unsigned headers;
-	uint8_t *out;
-
-	p.opcode = segment_opcode((enum ibv_wr_opcode)w->opcode, position);
-	if (qp->cfg.type == IBV_QPT_UC)
-		p.opcode |= WIRE_UC << 5;
-	if (qp->cfg.type == IBV_QPT_UD) {
-		p.opcode |= WIRE_UD << 5;
-		path = &w->path;
-	}
-	if (!send_wqe_wants_response(w))
-		p.payload_len = w->len - offset < qp->mtu ? w->len - offset : qp->mtu;
-	fill_headers(qp, w, offset, psns, &p);
-	headers = packet_headers_len(p.opcode);
-	out = outbox_reserve(box, path, headers + p.payload_len + packet_pad(p.payload_len));
-	if (!out)
-		return PUT_FULL;
-	packet_build_headers(&p, out);
-	if (p.payload_len && put_payload(qp, w, offset, out + headers, p.payload_len))
-		return PUT_FAULT;
-	outbox_commit(box, headers + p.payload_len + packet_pad(p.payload_len));
-	qp->counters.tx_packets++;
-	qp->counters.tx_bytes += p.payload_len;
-	qp->req.since_ack_req = p.ack_req ? 0 : qp->req.since_ack_req + 1;
-	return PUT_DONE;
-}
-
-/* The cursor's packet has been sent. */
+/* The cursor's packet is in the outbox. */
 static void advance(struct qp *qp, const struct send_wqe *w, uint32_t psns)
 {
 	struct requester *req = &qp->req;
@@ -248,6 +205,74 @@ static void advance(struct qp *qp, const struct send_wqe *w, uint32_t psns)
 	}
 }
 
+/* The work request whose packet is next, if that packet may be sent now; psns: how many PSNs it
+ * takes. */
+static struct send_wqe *next_packet(struct qp *qp, uint32_t *psns)
+{
+	struct requester *req = &qp->req;
+	struct send_wqe *w;
+
+	if (req->cur == ring_tail(&qp->sq))
+		return NULL;
+	if (req->cur == req->assigned && sq_draining(qp))
+		return NULL;
+	w = wqe_at(qp, req->cur);
+	if (req->cur == req->assigned) {
+		w->first_psn = req->psn;
+		w->packets = send_wqe_is_atomic(w) ? 1 : requester_packets(w->len, qp->mtu);
+		req->assigned++;
+	}
+	return may_send(qp, w, psns) ? w : NULL;
+}
+
+/* Ask for an acknowledgement when nothing follows at once, and a few times per window. */
+static bool ack_wanted(struct qp *qp)
+{
+	struct requester *req = &qp->req;
+	uint32_t psns;
+
+	if (qp->cfg.type != IBV_QPT_RC)
+		return false;
+	return ++req->since_ack_req * ACK_REQUESTS_PER_WINDOW >= req->window ||
+	       !next_packet(qp, &psns);
+}
+
+enum put { PUT_DONE, PUT_FULL, PUT_FAULT };
+
+/* Write the cursor's packet to the outbox and advance. */
+static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psns,
+			   struct outbox *box)
+{
+	enum op_position position = segment_position(qp->req.pkt, w->packets);
+	uint32_t offset = qp->req.pkt * qp->mtu;
+	struct packet p = { 0 };
+	unsigned headers;
+	uint32_t total;
+	uint8_t *out;
+
+	p.opcode = (uint8_t)(segment_opcode((enum ibv_wr_opcode)w->opcode, position) |
+			     service_bits(qp));
+	if (!send_wqe_wants_response(w))
+		p.payload_len = w->len - offset < qp->mtu ? w->len - offset : qp->mtu;
+	fill_headers(qp, w, offset, psns, &p);
+	headers = packet_headers_len(p.opcode);
+	total = headers + p.payload_len + packet_pad(p.payload_len);
+	out = outbox_reserve(box, qp->cfg.type == IBV_QPT_UD ? &w->path : &qp->path, total);
+	if (!out)
+		return PUT_FULL;
+	if (p.payload_len && put_payload(qp, w, offset, out + headers, p.payload_len))
+		return PUT_FAULT;
+	advance(qp, w, psns);
+	p.ack_req = ack_wanted(qp);
+	if (p.ack_req)
+		qp->req.since_ack_req = 0;
+	packet_build_headers(&p, out);
+	outbox_commit(box, total);
+	qp->counters.tx_packets++;
+	qp->counters.tx_bytes += p.payload_len;
+	return PUT_DONE;
+}
+
 /* UC and UD: sent is done. */
 static void complete_sent(struct qp *qp)
 {
@@ -256,36 +281,21 @@ static void complete_sent(struct qp *qp)
 	qp->comp.una = qp->req.psn;
 }
 
-static void assign_psns(struct qp *qp, struct send_wqe *w)
-{
-	struct requester *req = &qp->req;
-
-	if (req->cur != req->assigned)
-		return;
-	w->first_psn = req->psn;
-	w->packets = send_wqe_is_atomic(w) ? 1 : requester_packets(w->len, qp->mtu);
-	req->assigned++;
-}
-
 bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *budget)
 {
 	struct requester *req = &qp->req;
 	bool connected = qp->cfg.type == IBV_QPT_RC;
+	struct send_wqe *w;
+	uint32_t psns;
 
 	if (connected && retry_blocked(&qp->retry))
 		return false;
-	while (!req->fault && req->cur != ring_tail(&qp->sq)) {
-		struct send_wqe *w = wqe_at(qp, req->cur);
+	while (!req->fault && (w = next_packet(qp, &psns))) {
 		struct psn psn = req->psn;
 		bool fresh = psn_eq(psn, req->max);
-		uint32_t psns;
 
 		if (*budget == 0)
 			return true;
-		if (!(fresh && req->pkt == 0 && sq_draining(qp)))
-			assign_psns(qp, w);
-		if (!may_send(qp, w, &psns))
-			return false;
 		switch (put_packet(qp, w, psns, box)) {
 		case PUT_FULL:
 			return true;
@@ -294,7 +304,6 @@ bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *
 			break;
 		case PUT_DONE:
 			--*budget;
-			advance(qp, w, psns);
 			if (connected)
 				retry_sent(qp, psn, fresh, now_ns);
 			else

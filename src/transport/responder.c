@@ -107,6 +107,7 @@ static void owe_nak(struct qp *qp, uint8_t syndrome)
 	r->syndrome = syndrome;
 	r->ack_psn = r->epsn;
 	r->nak_armed = true;
+	r->last_out_of_order = r->epsn;
 	if ((syndrome & AETH_KIND_MASK) == AETH_RNR_NAK)
 		qp->counters.rnr_naks_sent++;
 	else
@@ -302,9 +303,9 @@ static enum drop out_of_order(struct qp *qp, const struct packet *pkt)
 	/* One NAK per gap, but a new one when the peer started over and we still miss epsn. */
 	if (r->nak_armed && psn_diff(pkt->psn, r->last_out_of_order) <= 0)
 		r->nak_armed = false;
-	r->last_out_of_order = pkt->psn;
 	if (!r->nak_armed)
 		owe_nak(qp, AETH_NAK | NAK_PSN_SEQUENCE);
+	r->last_out_of_order = pkt->psn;
 	return DROP_SEQUENCE;
 }
 

@@ -100,7 +100,8 @@ void retry_rnr_nak(struct qp *qp, unsigned timer_code, uint64_t now_ns)
 		}
 		r->rnr_left--;
 	}
-	/* The peer is alive: the ACK timer rests, and starts anew when packets are sent again. */
+	/* The packet arrived: the ACK timer rests, and starts anew when packets are sent again. */
+	r->retries_left = r->retry_cnt;
 	r->deadline_ns = r->probe_ns = TIME_NEVER;
 	r->sample_start_ns = 0;
 	r->rnr_until_ns = now_ns + rnr_timer_ns(timer_code);
@@ -123,7 +124,8 @@ static void shrink_window(struct requester *req)
 		req->window = 4;
 }
 
-void retry_sequence_nak(struct qp *qp, uint64_t now_ns)
+/* Costs one retry, or the work request when none is left. */
+static void try_again(struct qp *qp, uint64_t now_ns)
 {
 	struct retry *r = &qp->retry;
 
@@ -137,19 +139,15 @@ void retry_sequence_nak(struct qp *qp, uint64_t now_ns)
 	arm(r, now_ns);
 }
 
+void retry_sequence_nak(struct qp *qp, uint64_t now_ns)
+{
+	try_again(qp, now_ns);
+}
+
 static void timeout(struct qp *qp, uint64_t now_ns)
 {
-	struct retry *r = &qp->retry;
-
 	qp->counters.timeouts++;
-	if (r->retries_left == 0) {
-		completer_finish(qp, IBV_WC_RETRY_EXC_ERR);
-		return;
-	}
-	r->retries_left--;
-	shrink_window(&qp->req);
-	go_back(qp);
-	arm(r, now_ns);
+	try_again(qp, now_ns);
 }
 
 static void probe(struct qp *qp, uint64_t now_ns)

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Two queue pairs in one thread, joined by a simulated network under a virtual clock: the real
+ * transport, memory and wire code, no sockets. All that is random comes from one 64-bit seed.
+ */
+#ifndef ROCELINK_TESTS_SIM_H
+#define ROCELINK_TESTS_SIM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "mem/mem.h"
+#include "transport/qp.h"
+#include "wire/outbox.h"
+
+#define SIM_MEMORY (112u << 10)
+#define SIM_CANARY 4096u
+#define SIM_WCS	   4096u
+
+struct sim_node {
+	struct qp qp;
+	struct mem_table mem;
+	struct outbox box;
+	struct mr mr;
+	uint8_t *memory; /* SIM_MEMORY bytes between two canaries */
+	uint8_t *allocation;
+	struct ibv_wc send_wc[SIM_WCS], recv_wc[SIM_WCS];
+	unsigned n_send_wc, n_recv_wc;
+	unsigned events[32]; /* by enum ibv_event_type */
+	uint64_t sent;	     /* packets this node put on the wire */
+};
+
+struct sim_config {
+	enum ibv_qp_type type;
+	enum ibv_mtu mtu;
+	uint32_t psn; /* of both directions */
+	uint32_t rd_atomic;
+	uint8_t retry_cnt, rnr_retry, min_rnr_timer;
+	/* Bit k set: packet k of that node (counted from 0) is lost. */
+	uint64_t drop_mask[2];
+	/* Probabilities in parts per million. */
+	uint32_t loss, duplicate, reorder, corrupt;
+	uint64_t seed;
+	uint32_t sge; /* entries per work request offered; 0: 30 */
+};
+
+struct sim_packet;
+
+struct sim {
+	struct sim_config cfg;
+	struct sim_node node[2];
+	uint64_t now_ns;
+	uint64_t random;
+	struct sim_packet *wire; /* sorted by arrival */
+	uint64_t drops[DROP_COUNT];
+};
+
+extern const struct sim_config sim_defaults;
+
+/* Both QPs in RTS. */
+void sim_start(struct sim *s, const struct sim_config *cfg);
+/* Until both ends are at rest or the virtual time is over. True: at rest. Checks invariants after
+ * every event. */
+bool sim_run(struct sim *s, uint64_t limit_ns);
+/* Frees all; fails the test when a canary was touched. */
+void sim_end(struct sim *s);
+
+uint64_t sim_random(struct sim *s);
+/* Bytes [0, SIM_MEMORY) of a node's memory as an SGE. */
+struct ibv_sge sim_sge(const struct sim_node *n, uint32_t offset, uint32_t len);
+uint64_t sim_va(const struct sim_node *n, uint32_t offset);
+/* Deliver a packet of our making to a node as if it came from the other. */
+enum drop sim_inject(struct sim *s, unsigned to, struct packet *p);
+
+#endif

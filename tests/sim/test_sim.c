@@ -1,0 +1,670 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The transport between two endpoints in virtual time. Each scenario posts work to node 0 (and
+ * receives to node 1) and knows what must be true afterwards; it is run over all drop masks of the
+ * first packets in each direction, from an ordinary PSN and from one about to wrap, and under
+ * random loss, reordering, duplication, corruption.
+ */
+#include <malloc.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "sim.h"
+
+#define MASK_BITS 9
+#define LIMIT_NS  (600 * NS_PER_SEC)
+#define MTU	  256
+
+struct scenario {
+	const char *name;
+	enum ibv_qp_type type;
+	void (*post)(struct sim *s);
+	void (*check)(struct sim *s);
+};
+
+static struct sim sim; /* large */
+static const char *context = "";
+
+/* What reproduces the run. */
+static const char *describe(void)
+{
+	static char text[200];
+	const struct sim_config *c = &sim.cfg;
+
+	snprintf(text, sizeof(text),
+		 "%s psn=%06x masks=%llx/%llx loss=%u dup=%u reorder=%u corrupt=%u seed=%llu",
+		 context, c->psn, (unsigned long long)c->drop_mask[0],
+		 (unsigned long long)c->drop_mask[1], c->loss, c->duplicate, c->reorder, c->corrupt,
+		 (unsigned long long)c->seed);
+	return text;
+}
+
+static void post(struct sim *s, unsigned node, struct ibv_send_wr *wr)
+{
+	wr->send_flags |= IBV_SEND_SIGNALED;
+	assert_int_equal(qp_post_send(&s->node[node].qp, wr, NULL), 0);
+}
+
+static void post_one(struct sim *s, enum ibv_wr_opcode opcode, uint64_t id, uint32_t offset,
+		     uint32_t len, unsigned flags)
+{
+	struct ibv_sge sge = sim_sge(&s->node[0], offset, len);
+	struct ibv_send_wr wr = {
+		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = flags
+	};
+
+	wr.imm_data = htobe32(0x1234);
+	wr.wr.rdma.remote_addr = sim_va(&s->node[1], offset);
+	wr.wr.rdma.rkey = s->node[1].mr.key;
+	post(s, 0, &wr);
+}
+
+static void post_atomic(struct sim *s, uint64_t id, uint32_t local, uint64_t add)
+{
+	struct ibv_sge sge = sim_sge(&s->node[0], local, 8);
+	struct ibv_send_wr wr = {
+		.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD
+	};
+
+	wr.wr.atomic.remote_addr = sim_va(&s->node[1], 0);
+	wr.wr.atomic.rkey = s->node[1].mr.key;
+	wr.wr.atomic.compare_add = add;
+	post(s, 0, &wr);
+}
+
+static void post_recv(struct sim *s, unsigned node, uint64_t id, uint32_t offset, uint32_t len)
+{
+	struct ibv_sge sge = sim_sge(&s->node[node], offset, len);
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 };
+
+	assert_int_equal(qp_post_recv(&s->node[node].qp, &wr), 0);
+}
+
+static void expect_same(struct sim *s, uint32_t offset, uint32_t len)
+{
+	assert_memory_equal(s->node[0].memory + offset, s->node[1].memory + offset, len);
+}
+
+/* n successful completions with wr_id 0 ... n-1, in order, and no other. */
+static void expect_wcs(const struct ibv_wc *wc, unsigned got, unsigned n)
+{
+	assert_int_equal(got, n);
+	for (unsigned i = 0; i < n; i++) {
+		if (wc[i].status)
+			fail_msg("%s: work request %u: %s", describe(), i,
+				 ibv_wc_status_str(wc[i].status));
+		assert_int_equal(wc[i].wr_id, i);
+	}
+}
+
+static void expect_sent(struct sim *s, unsigned n)
+{
+	expect_wcs(s->node[0].send_wc, s->node[0].n_send_wc, n);
+}
+
+static const uint32_t edge_sizes[] = { 0, 1, 33, MTU - 1, MTU, MTU + 1, 2 * MTU, 5 * MTU + 3 };
+
+static void post_sends(struct sim *s)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(edge_sizes); i++) {
+		post_recv(s, 1, i, i * 4096, 4096);
+		post_one(s, IBV_WR_SEND, i, i * 4096, edge_sizes[i], 0);
+	}
+}
+
+static void check_sends(struct sim *s)
+{
+	expect_sent(s, ARRAY_LEN(edge_sizes));
+	expect_wcs(s->node[1].recv_wc, s->node[1].n_recv_wc, ARRAY_LEN(edge_sizes));
+	for (unsigned i = 0; i < ARRAY_LEN(edge_sizes); i++) {
+		assert_int_equal(s->node[1].recv_wc[i].byte_len, edge_sizes[i]);
+		expect_same(s, i * 4096, edge_sizes[i]);
+	}
+}
+
+static void post_writes(struct sim *s)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(edge_sizes); i++)
+		post_one(s, IBV_WR_RDMA_WRITE, i, i * 4096, edge_sizes[i], 0);
+}
+
+static void check_writes(struct sim *s)
+{
+	expect_sent(s, ARRAY_LEN(edge_sizes));
+	assert_int_equal(s->node[1].n_recv_wc, 0);
+	for (unsigned i = 0; i < ARRAY_LEN(edge_sizes); i++)
+		expect_same(s, i * 4096, edge_sizes[i]);
+}
+
+static void post_write_imm(struct sim *s)
+{
+	for (unsigned i = 0; i < 3; i++) {
+		post_recv(s, 1, i, 0, 0);
+		post_one(s, IBV_WR_RDMA_WRITE_WITH_IMM, i, i * 4096, i * 300, 0);
+	}
+}
+
+static void check_write_imm(struct sim *s)
+{
+	expect_sent(s, 3);
+	expect_wcs(s->node[1].recv_wc, s->node[1].n_recv_wc, 3);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(s->node[1].recv_wc[i].opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+		assert_int_equal(s->node[1].recv_wc[i].imm_data, htobe32(0x1234));
+		assert_int_equal(s->node[1].recv_wc[i].byte_len, i * 300);
+		expect_same(s, i * 4096, i * 300);
+	}
+}
+
+static void post_reads(struct sim *s)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(edge_sizes); i++)
+		post_one(s, IBV_WR_RDMA_READ, i, i * 4096, edge_sizes[i], 0);
+}
+
+static void post_long_read(struct sim *s)
+{
+	post_one(s, IBV_WR_RDMA_READ, 0, 0, 40 * MTU, 0);
+	post_one(s, IBV_WR_SEND, 1, 96 << 10, 10, IBV_SEND_FENCE);
+	post_recv(s, 1, 0, 96 << 10, 4096);
+}
+
+static void check_long_read(struct sim *s)
+{
+	expect_sent(s, 2);
+	expect_same(s, 0, 40 * MTU);
+	expect_same(s, 96 << 10, 10);
+}
+
+static void post_atomics(struct sim *s)
+{
+	memset(s->node[1].memory, 0, 8);
+	for (unsigned i = 0; i < 6; i++)
+		post_atomic(s, i, 64 + i * 8, 1u << i);
+}
+
+static void check_atomics(struct sim *s)
+{
+	uint64_t v;
+
+	expect_sent(s, 6);
+	for (unsigned i = 0; i < 6; i++) {
+		memcpy(&v, s->node[0].memory + 64 + i * 8, 8);
+		assert_int_equal(v, (1u << i) - 1);
+	}
+	memcpy(&v, s->node[1].memory, 8);
+	assert_int_equal(v, 63);
+}
+
+/* READ, WRITE, SEND, atomic, in one queue. */
+static void post_mixed(struct sim *s)
+{
+	memset(s->node[1].memory, 0, 8);
+	post_recv(s, 1, 0, 32768, 4096);
+	post_one(s, IBV_WR_RDMA_WRITE, 0, 4096, 600, 0);
+	post_one(s, IBV_WR_RDMA_READ, 1, 8192, 700, 0);
+	post_one(s, IBV_WR_SEND_WITH_IMM, 2, 32768, 513, 0);
+	post_atomic(s, 3, 64, 5);
+	post_one(s, IBV_WR_RDMA_READ, 4, 16384, 1, 0);
+	post_one(s, IBV_WR_RDMA_WRITE, 5, 20480, 1, IBV_SEND_FENCE);
+}
+
+static void check_mixed(struct sim *s)
+{
+	uint64_t v;
+
+	expect_sent(s, 6);
+	expect_wcs(s->node[1].recv_wc, s->node[1].n_recv_wc, 1);
+	expect_same(s, 4096, 600);
+	expect_same(s, 8192, 700);
+	expect_same(s, 32768, 513);
+	expect_same(s, 16384, 1);
+	expect_same(s, 20480, 1);
+	memcpy(&v, s->node[1].memory, 8);
+	assert_int_equal(v, 5);
+}
+
+static void post_gather(struct sim *s)
+{
+	struct ibv_sge from[30], to[30];
+	struct ibv_send_wr wr = { .sg_list = from, .num_sge = 30, .opcode = IBV_WR_SEND };
+	struct ibv_recv_wr recv = { .sg_list = to, .num_sge = 30 };
+
+	/* 30 pieces of 7, 14, ... bytes: gathered odd, scattered otherwise. */
+	for (unsigned i = 0; i < 30; i++) {
+		from[i] = sim_sge(&s->node[0], i * 1024, 7 * (i + 1));
+		to[i] = sim_sge(&s->node[1], i * 1024, 7 * (30 - i));
+	}
+	assert_int_equal(qp_post_recv(&s->node[1].qp, &recv), 0);
+	post(s, 0, &wr);
+}
+
+static void check_gather(struct sim *s)
+{
+	uint8_t sent[4096], got[4096];
+	uint32_t n = 0, m = 0;
+
+	for (unsigned i = 0; i < 30; i++) {
+		memcpy(sent + n, s->node[0].memory + i * 1024, 7 * (i + 1));
+		memcpy(got + m, s->node[1].memory + i * 1024, 7 * (30 - i));
+		n += 7 * (i + 1);
+		m += 7 * (30 - i);
+	}
+	expect_sent(s, 1);
+	expect_wcs(s->node[1].recv_wc, s->node[1].n_recv_wc, 1);
+	assert_memory_equal(sent, got, n);
+}
+
+static void post_inline(struct sim *s)
+{
+	uint8_t text[100];
+	struct ibv_sge sge = { .addr = (uintptr_t)text, .length = sizeof(text) };
+	struct ibv_send_wr wr = { .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_INLINE };
+
+	memcpy(text, s->node[0].memory + 4096, sizeof(text));
+	wr.wr.rdma.remote_addr = sim_va(&s->node[1], 4096);
+	wr.wr.rdma.rkey = s->node[1].mr.key;
+	post(s, 0, &wr);
+	/* Inline data belongs to the program again as soon as post returns. */
+	memset(text, 0, sizeof(text));
+}
+
+static void check_inline(struct sim *s)
+{
+	expect_sent(s, 1);
+	expect_same(s, 4096, 100);
+}
+
+/* No receive posted at first: RNR, until node 1 posts one at its first event. */
+static void post_rnr(struct sim *s)
+{
+	post_one(s, IBV_WR_SEND, 0, 4096, 700, 0);
+	post_one(s, IBV_WR_SEND, 1, 8192, 10, 0);
+	assert_false(sim_run(s, 5 * NS_PER_MS) && s->node[0].n_send_wc);
+	post_recv(s, 1, 0, 4096, 4096);
+	post_recv(s, 1, 1, 8192, 4096);
+}
+
+static void check_rnr(struct sim *s)
+{
+	expect_sent(s, 2);
+	expect_wcs(s->node[1].recv_wc, s->node[1].n_recv_wc, 2);
+	expect_same(s, 4096, 700);
+	expect_same(s, 8192, 10);
+}
+
+static void post_both(struct sim *s)
+{
+	post_writes(s);
+	for (unsigned i = 0; i < 4; i++) {
+		struct ibv_sge sge = sim_sge(&s->node[1], 65536 + i * 4096, 700);
+		struct ibv_send_wr wr = {
+			.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ
+		};
+
+		if (i & 1)
+			wr.opcode = IBV_WR_RDMA_WRITE;
+		wr.wr.rdma.remote_addr = sim_va(&s->node[0], 65536 + i * 4096);
+		wr.wr.rdma.rkey = s->node[0].mr.key;
+		post(s, 1, &wr);
+	}
+}
+
+static void check_both(struct sim *s)
+{
+	check_writes(s);
+	expect_wcs(s->node[1].send_wc, s->node[1].n_send_wc, 4);
+	for (unsigned i = 0; i < 4; i++)
+		expect_same(s, 65536 + i * 4096, 700);
+}
+
+static const struct scenario scenarios[] = {
+	{ "send", IBV_QPT_RC, post_sends, check_sends },
+	{ "write", IBV_QPT_RC, post_writes, check_writes },
+	{ "write-imm", IBV_QPT_RC, post_write_imm, check_write_imm },
+	{ "read", IBV_QPT_RC, post_reads, check_writes },
+	{ "long-read", IBV_QPT_RC, post_long_read, check_long_read },
+	{ "atomics", IBV_QPT_RC, post_atomics, check_atomics },
+	{ "mixed", IBV_QPT_RC, post_mixed, check_mixed },
+	{ "gather", IBV_QPT_RC, post_gather, check_gather },
+	{ "inline", IBV_QPT_RC, post_inline, check_inline },
+	{ "rnr", IBV_QPT_RC, post_rnr, check_rnr },
+	{ "both", IBV_QPT_RC, post_both, check_both },
+};
+
+static void run_one(const struct scenario *sc, const struct sim_config *cfg)
+{
+	sim_start(&sim, cfg);
+	context = sc->name;
+	sc->post(&sim);
+	if (!sim_run(&sim, LIMIT_NS))
+		fail_msg("%s: doesn't come to rest", describe());
+	sc->check(&sim);
+	sim_end(&sim);
+}
+
+static void test_clean(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(scenarios); i++) {
+		struct sim_config cfg = sim_defaults;
+
+		run_one(&scenarios[i], &cfg);
+		cfg.mtu = IBV_MTU_4096;
+		run_one(&scenarios[i], &cfg);
+	}
+}
+
+static void test_masks(void **state)
+{
+	static const uint32_t psns[] = { 0x1000, 0xfffffe };
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(scenarios) * 2; i++) {
+		for (unsigned m = 0; m < 2u << MASK_BITS; m++) {
+			struct sim_config cfg = sim_defaults;
+
+			cfg.psn = psns[i & 1];
+			cfg.drop_mask[m & 1] = m >> 1;
+			run_one(&scenarios[i / 2], &cfg);
+		}
+	}
+}
+
+static void test_random(void **state)
+{
+	static const struct sim_config kinds[] = {
+		{ .loss = 10000 },
+		{ .loss = 100000 },
+		{ .reorder = 200000 },
+		{ .duplicate = 200000 },
+		{ .corrupt = 50000 },
+		{ .loss = 20000, .reorder = 50000, .duplicate = 50000, .corrupt = 10000 },
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(scenarios) * ARRAY_LEN(kinds); i++) {
+		for (uint64_t seed = 1; seed <= 50; seed++) {
+			struct sim_config cfg = sim_defaults;
+			const struct sim_config *kind = &kinds[i % ARRAY_LEN(kinds)];
+
+			cfg.seed = seed;
+			cfg.loss = kind->loss;
+			cfg.reorder = kind->reorder;
+			cfg.duplicate = kind->duplicate;
+			cfg.corrupt = kind->corrupt;
+			run_one(&scenarios[i / ARRAY_LEN(kinds)], &cfg);
+		}
+	}
+}
+
+/* The peer never answers: error 12 once (retry_cnt + 1) timeouts are over, the rest is flushed. */
+static void test_black_hole(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	uint64_t start, took;
+
+	(void)state;
+	cfg.loss = 1000000;
+	sim_start(&sim, &cfg);
+	start = sim.now_ns;
+	post_writes(&sim);
+	assert_true(sim_run(&sim, LIMIT_NS));
+	took = sim.now_ns - start;
+	assert_int_equal(sim.node[0].n_send_wc, ARRAY_LEN(edge_sizes));
+	assert_int_equal(sim.node[0].send_wc[0].status, IBV_WC_RETRY_EXC_ERR);
+	for (unsigned i = 1; i < ARRAY_LEN(edge_sizes); i++)
+		assert_int_equal(sim.node[0].send_wc[i].status, IBV_WC_WR_FLUSH_ERR);
+	/* timeout 14 is 67.1 ms, eight of them, each between 1 and 4 times that. */
+	assert_in_range(took, 8 * 67 * NS_PER_MS, 8 * 4 * 68 * NS_PER_MS);
+	sim_end(&sim);
+}
+
+static void test_rnr_exhausted(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+
+	(void)state;
+	cfg.rnr_retry = 3;
+	sim_start(&sim, &cfg);
+	post_one(&sim, IBV_WR_SEND, 0, 0, 8, 0);
+	assert_true(sim_run(&sim, LIMIT_NS));
+	assert_int_equal(sim.node[0].n_send_wc, 1);
+	assert_int_equal(sim.node[0].send_wc[0].status, IBV_WC_RNR_RETRY_EXC_ERR);
+	assert_int_equal(sim.node[1].qp.counters.rnr_naks_sent, 4);
+	sim_end(&sim);
+}
+
+struct provoked {
+	enum ibv_wr_opcode opcode;
+	uint32_t remote_offset, len;
+	uint32_t rkey_flip;
+	enum ibv_wc_status status;
+	enum ibv_event_type event;
+};
+
+static void test_remote_errors(void **state)
+{
+	static const struct provoked cases[] = {
+		{ IBV_WR_RDMA_WRITE, 0, 64, 1, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR },
+		{ IBV_WR_RDMA_READ, 0, 64, 1, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR },
+		{ IBV_WR_RDMA_WRITE, SIM_MEMORY - 63, 64, 0, IBV_WC_REM_ACCESS_ERR,
+		  IBV_EVENT_QP_ACCESS_ERR },
+		{ IBV_WR_RDMA_READ, SIM_MEMORY - 63, 64, 0, IBV_WC_REM_ACCESS_ERR,
+		  IBV_EVENT_QP_ACCESS_ERR },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, SIM_MEMORY - 4, 8, 0, IBV_WC_REM_INV_REQ_ERR,
+		  IBV_EVENT_QP_REQ_ERR },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, SIM_MEMORY, 8, 0, IBV_WC_REM_ACCESS_ERR,
+		  IBV_EVENT_QP_ACCESS_ERR },
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct provoked *c = &cases[i];
+		struct sim_config cfg = sim_defaults;
+		struct ibv_sge sge;
+		struct ibv_send_wr wr = { .opcode = c->opcode, .sg_list = &sge, .num_sge = 1 };
+
+		sim_start(&sim, &cfg);
+		sge = sim_sge(&sim.node[0], 0, c->len);
+		if (c->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+			wr.wr.atomic.remote_addr = sim_va(&sim.node[1], c->remote_offset);
+			wr.wr.atomic.rkey = sim.node[1].mr.key ^ c->rkey_flip;
+		} else {
+			wr.wr.rdma.remote_addr = sim_va(&sim.node[1], c->remote_offset);
+			wr.wr.rdma.rkey = sim.node[1].mr.key ^ c->rkey_flip;
+		}
+		post(&sim, 0, &wr);
+		post_one(&sim, IBV_WR_RDMA_WRITE, 1, 0, 8, 0);
+		post_recv(&sim, 1, 7, 0, 8);
+		assert_true(sim_run(&sim, LIMIT_NS));
+		assert_int_equal(sim.node[0].n_send_wc, 2);
+		assert_int_equal(sim.node[0].send_wc[0].status, c->status);
+		assert_int_equal(sim.node[0].send_wc[1].status, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(sim.node[1].events[c->event], 1);
+		assert_int_equal(sim.node[1].n_recv_wc, 1);
+		assert_int_equal(sim.node[1].recv_wc[0].status, IBV_WC_WR_FLUSH_ERR);
+		sim_end(&sim);
+	}
+}
+
+static void test_receive_too_short(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+
+	(void)state;
+	sim_start(&sim, &cfg);
+	post_recv(&sim, 1, 0, 0, 500);
+	post_one(&sim, IBV_WR_SEND, 0, 0, 501, 0);
+	assert_true(sim_run(&sim, LIMIT_NS));
+	assert_int_equal(sim.node[0].send_wc[0].status, IBV_WC_REM_INV_REQ_ERR);
+	assert_int_equal(sim.node[1].recv_wc[0].status, IBV_WC_LOC_LEN_ERR);
+	sim_end(&sim);
+}
+
+/* A local key that is wrong fails that work request, after all before it succeeded. */
+static void test_local_key(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {
+		.wr_id = 1, .opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1
+	};
+
+	(void)state;
+	sim_start(&sim, &cfg);
+	post_recv(&sim, 1, 0, 0, 4096);
+	post_one(&sim, IBV_WR_SEND, 0, 0, 1000, 0);
+	sge = sim_sge(&sim.node[0], 0, 100);
+	sge.lkey ^= 0x100;
+	post(&sim, 0, &wr);
+	assert_true(sim_run(&sim, LIMIT_NS));
+	assert_int_equal(sim.node[0].n_send_wc, 2);
+	assert_int_equal(sim.node[0].send_wc[0].status, IBV_WC_SUCCESS);
+	assert_int_equal(sim.node[0].send_wc[1].status, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(atomic_load(&sim.node[0].qp.state), IBV_QPS_ERR);
+	sim_end(&sim);
+}
+
+/* UC: a message with a gap is dropped whole, those before and after arrive. */
+static void test_uc_drops_message(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+
+	(void)state;
+	cfg.type = IBV_QPT_UC;
+	cfg.drop_mask[0] = 1u << 4; /* second packet of the second message */
+	sim_start(&sim, &cfg);
+	for (unsigned i = 0; i < 3; i++) {
+		post_recv(&sim, 1, i, i * 4096, 4096);
+		post_one(&sim, IBV_WR_SEND, i, i * 4096, 3 * MTU, 0);
+	}
+	assert_true(sim_run(&sim, LIMIT_NS));
+	expect_sent(&sim, 3);
+	assert_int_equal(sim.node[1].n_recv_wc, 2);
+	expect_same(&sim, 0, 3 * MTU);
+	assert_memory_equal(sim.node[1].memory + 4096, sim.node[0].memory + 8192, 3 * MTU);
+	sim_end(&sim);
+}
+
+static void test_ud(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_IMM, .sg_list = &sge, .num_sge = 1 };
+	struct path path = { .sport = 0xc000, .hop_limit = 64 };
+
+	(void)state;
+	cfg.type = IBV_QPT_UD;
+	sim_start(&sim, &cfg);
+	path.sgid.raw[10] = path.sgid.raw[11] = path.dgid.raw[10] = path.dgid.raw[11] = 0xff;
+	path.sgid.raw[12] = path.dgid.raw[12] = 10;
+	path.sgid.raw[15] = 1;
+	path.dgid.raw[15] = 2;
+	sge = sim_sge(&sim.node[0], 100, 77);
+	wr.wr.ud.remote_qpn = sim.node[1].qp.qpn;
+	wr.send_flags = IBV_SEND_SIGNALED;
+	for (unsigned i = 0; i < 3; i++) {
+		post_recv(&sim, 1, i, i * 4096, 40 + 77);
+		/* Right, wrong, and the high bit: the sender's own Q_Key. */
+		wr.wr.ud.remote_qkey = i == 0 ? 0x11111111 : i == 1 ? 0x22222222 : 0x80000000;
+		assert_int_equal(qp_post_send(&sim.node[0].qp, &wr, &path), 0);
+	}
+	assert_true(sim_run(&sim, LIMIT_NS));
+	assert_int_equal(sim.node[0].n_send_wc, 3);
+	assert_int_equal(sim.drops[DROP_QKEY], 1);
+	assert_int_equal(sim.node[1].n_recv_wc, 2);
+	for (unsigned i = 0; i < 2; i++) {
+		const struct ibv_wc *wc = &sim.node[1].recv_wc[i];
+		const uint8_t *at = sim.node[1].memory + i * 4096;
+
+		assert_int_equal(wc->byte_len, 117);
+		assert_int_equal(wc->src_qp, sim.node[0].qp.qpn);
+		assert_true(wc->wc_flags & IBV_WC_GRH);
+		assert_int_equal(at[20], 0x45);
+		assert_memory_equal(at + 32, path.sgid.raw + 12, 4);
+		assert_memory_equal(at + 36, path.dgid.raw + 12, 4);
+		assert_memory_equal(at + 40, sim.node[0].memory + 100, 77);
+	}
+	sim_end(&sim);
+}
+
+/* A duplicate of an atomic is answered from the store, not executed again. */
+static void test_duplicate_atomic(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	struct packet dup = { .opcode = 0x14, .swap_add = 5, .psn = { 0x1000 } };
+	uint64_t v;
+
+	(void)state;
+	sim_start(&sim, &cfg);
+	memset(sim.node[1].memory, 0, 8);
+	post_atomic(&sim, 0, 64, 5);
+	assert_true(sim_run(&sim, LIMIT_NS));
+	dup.va = sim_va(&sim.node[1], 0);
+	dup.rkey = sim.node[1].mr.key;
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(sim_inject(&sim, 1, &dup), DROP_NONE);
+	memcpy(&v, sim.node[1].memory, 8);
+	assert_int_equal(v, 5);
+	assert_int_equal(sim.node[1].qp.counters.duplicates, 3);
+	sim_end(&sim);
+}
+
+/* ACKs that nobody earned: beyond what was sent, stale, reserved syndromes. */
+static void test_forged_acks(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	struct packet ack = { .opcode = 0x11 };
+
+	(void)state;
+	cfg.loss = 1000000;
+	sim_start(&sim, &cfg);
+	post_one(&sim, IBV_WR_RDMA_WRITE, 0, 0, 3 * MTU, 0);
+	assert_false(sim_run(&sim, NS_PER_MS));
+	for (unsigned syndrome = 0; syndrome < 256; syndrome++) {
+		static const int32_t distances[] = { -1, -100, 3, 4, 1 << 22, -(1 << 22) };
+
+		for (unsigned i = 0; i < ARRAY_LEN(distances); i++) {
+			ack.syndrome = (uint8_t)syndrome;
+			ack.psn = psn_make(cfg.psn + (uint32_t)distances[i]);
+			assert_int_equal(sim_inject(&sim, 0, &ack), DROP_STALE);
+		}
+	}
+	assert_int_equal(sim.node[0].n_send_wc, 0);
+	assert_int_equal(atomic_load(&sim.node[0].qp.state), IBV_QPS_RTS);
+	sim_end(&sim);
+}
+
+int main(void)
+{
+	/* Hundreds of thousands of runs: don't give the memory back to the kernel in between. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 28);
+	mallopt(M_TRIM_THRESHOLD, 1 << 28);
+
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_clean),
+		cmocka_unit_test(test_black_hole),
+		cmocka_unit_test(test_rnr_exhausted),
+		cmocka_unit_test(test_remote_errors),
+		cmocka_unit_test(test_receive_too_short),
+		cmocka_unit_test(test_local_key),
+		cmocka_unit_test(test_uc_drops_message),
+		cmocka_unit_test(test_ud),
+		cmocka_unit_test(test_duplicate_atomic),
+		cmocka_unit_test(test_forged_acks),
+		cmocka_unit_test(test_random),
+		cmocka_unit_test(test_masks),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
