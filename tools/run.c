@@ -23,8 +23,6 @@
 /* As env(1), nice(1) and the shells have it: the program's own statuses lie below. */
 enum { EXIT_RUN_USAGE = 125, EXIT_CANNOT_START = 126, EXIT_NOT_FOUND = 127 };
 
-extern char **environ;
-
 struct place {
 	const char *subdir; /* relative to the folder of the command */
 	const char *file;
@@ -84,24 +82,19 @@ static int command_dir(char dir[PATH_MAX])
 /* The first of these places where the file is, as an absolute path without symbolic links. */
 static int find_library(const struct place *places, size_t n, char path[PATH_MAX])
 {
-	char dir[PATH_MAX], candidate[2 * PATH_MAX];
+	char dir[PATH_MAX], candidate[2 * PATH_MAX], resolved[PATH_MAX];
 	int ret = command_dir(dir);
 
 	if (ret < 0)
 		return ret;
 	for (size_t i = 0; i < n; i++) {
-		snprintf(candidate, sizeof(candidate), "%s/%s/%s", dir, places[i].subdir,
-			 places[i].file);
-		if (access(candidate, R_OK) != 0)
-			continue;
+		snprintf(candidate, sizeof(candidate), "%s/%s", dir, places[i].subdir);
 		/* The folder is resolved, the file not: its name is the soname that counts. */
-		*strrchr(candidate, '/') = '\0';
-		if (!realpath(candidate, path))
-			return -errno;
-		if (strlen(path) + strlen(places[i].file) + 2 > PATH_MAX)
-			return -ENAMETOOLONG;
-		strcat(strcat(path, "/"), places[i].file);
-		return 0;
+		if (!realpath(candidate, resolved))
+			continue;
+		ret = snprintf(path, PATH_MAX, "%s/%s", resolved, places[i].file);
+		if (ret < PATH_MAX && access(path, R_OK) == 0)
+			return 0;
 	}
 	return -ENOENT;
 }
