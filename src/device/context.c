@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * Device contexts: opened on a device, hold the engine, know their objects. What the program left
+ * behind is let go when the context is closed, as the kernel does for an adapter's driver.
+ *
+ * After a fork the child's copy of a context is dead: its sockets and peers belong to the parent.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/settings.h"
+#include "device/device.h"
+
+unsigned dev_fork_generation;
+
+static void count_fork(void)
+{
+	dev_fork_generation++;
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+void dev_fork_watch(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, watch_forks);
+}
+
+/* Any number below this is accepted as a completion vector; programs spread over as many as there
+ * are CPUs. */
+static int comp_vectors(void)
+{
+	long n = sysconf(_SC_NPROCESSORS_ONLN);
+
+	return n < 1 ? 1 : (int)n;
+}
+
+static void enter(struct dev_context *ctx)
+{
+	struct dev *dev = ctx->dev;
+	bool first;
+
+	pthread_mutex_lock(&dev->lock);
+	first = list_empty(&dev->contexts);
+	list_append(&dev->contexts, &ctx->link);
+	pthread_mutex_unlock(&dev->lock);
+	if (first)
+		engine_observe(ctx->engine, &dev->observer);
+}
+
+static void leave(struct dev_context *ctx)
+{
+	struct dev *dev = ctx->dev;
+	bool last;
+
+	pthread_mutex_lock(&dev->lock);
+	list_remove(&ctx->link);
+	last = list_empty(&dev->contexts);
+	pthread_mutex_unlock(&dev->lock);
+	if (last)
+		engine_unobserve(ctx->engine, &dev->observer);
+}
+
+/* Opening and closing are rare: one lock keeps first and last of a device's contexts in order. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int dev_context_open(struct dev *dev, struct dev_context **out)
+{
+	struct dev_context *ctx;
+	char error[256] = "";
+	int rc;
+
+	if (!settings_get())
+		return -EINVAL;
+	dev_fork_watch();
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx)
+		return -ENOMEM;
+	ctx->generation = dev_fork_generation;
+	pthread_mutex_init(&ctx->lock, NULL);
+	for (int i = 0; i < DEV_KINDS; i++)
+		list_init(&ctx->objects[i]);
+	rc = dev_async_open(ctx);
+	if (rc)
+		goto fail_async;
+	pthread_mutex_lock(&open_lock);
+	rc = engine_get(&ctx->engine, error, sizeof(error));
+	if (rc)
+		goto fail_engine;
+	ctx->dev = dev_get(dev);
+	enter(ctx);
+	pthread_mutex_unlock(&open_lock);
+	ctx->verbs.sz = sizeof(ctx->verbs);
+	ctx->verbs.context.device = &dev->ibv;
+	ctx->verbs.context.cmd_fd = -1;
+	ctx->verbs.context.num_comp_vectors = comp_vectors();
+	ctx->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&ctx->verbs.context.mutex, NULL);
+	*out = ctx;
+	return 0;
+
+fail_engine:
+	pthread_mutex_unlock(&open_lock);
+	/* Whatever the log level: without it nobody would know why no device can be opened. */
+	fprintf(stderr, "rocelink: can't open %s: %s\n", dev->ibv.name,
+		*error ? error : strerror(-rc));
+	dev_async_close(ctx);
+fail_async:
+	pthread_mutex_destroy(&ctx->lock);
+	free(ctx);
+	return rc;
+}
+
+static void release(enum dev_kind kind, struct list *link)
+{
+	switch (kind) {
+	case DEV_QP:
+		dev_qp_release(container_of(link, struct dev_qp, link));
+		break;
+	case DEV_AH:
+		free(container_of(link, struct dev_ah, link));
+		break;
+	case DEV_MR:
+		dev_mr_release(container_of(link, struct dev_mr, link));
+		break;
+	case DEV_SRQ:
+		dev_srq_release(container_of(link, struct dev_srq, link));
+		break;
+	case DEV_CQ:
+		dev_cq_release(container_of(link, struct dev_cq, link));
+		break;
+	case DEV_CHANNEL:
+		dev_channel_release(container_of(link, struct dev_channel, link));
+		break;
+	case DEV_DOMAIN:
+	case DEV_PD:
+		free(container_of(link, struct dev_pd, link));
+		break;
+	case DEV_TD:
+		free(container_of(link, struct dev_td, link));
+		break;
+	case DEV_KINDS:
+		break;
+	}
+}
+
+static void release_all(struct dev_context *ctx)
+{
+	unsigned left = 0;
+
+	for (int kind = 0; kind < DEV_KINDS; kind++) {
+		while (!list_empty(&ctx->objects[kind])) {
+			struct list *link = ctx->objects[kind].next;
+
+			list_remove(link);
+			release((enum dev_kind)kind, link);
+			left++;
+		}
+	}
+	if (left)
+		log_info("%s was closed with %u objects (queue pairs, regions, ...) not destroyed",
+			 ctx->dev->ibv.name, left);
+}
+
+int dev_context_close(struct dev_context *ctx)
+{
+	/* The objects are the parent's; its engine's lock may be held for ever in this copy. */
+	if (dev_forked(ctx))
+		return 0;
+	release_all(ctx);
+	pthread_mutex_lock(&open_lock);
+	leave(ctx);
+	engine_put(ctx->engine);
+	pthread_mutex_unlock(&open_lock);
+	dev_async_close(ctx);
+	dev_put(ctx->dev);
+	pthread_mutex_destroy(&ctx->verbs.context.mutex);
+	pthread_mutex_destroy(&ctx->lock);
+	free(ctx);
+	return 0;
+}
+
+void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *link,
+		    int *const users[], size_t n)
+{
+	pthread_mutex_lock(&ctx->lock);
+	list_append(&ctx->objects[kind], link);
+	for (size_t i = 0; i < n; i++)
+		if (users[i])
+			++*users[i];
+	pthread_mutex_unlock(&ctx->lock);
+}
+
+int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own_users,
+		      int *const users[], size_t n)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&ctx->lock);
+	if (own_users && *own_users) {
+		rc = -EBUSY;
+	} else {
+		list_remove(link);
+		for (size_t i = 0; i < n; i++)
+			if (users[i])
+				--*users[i];
+	}
+	pthread_mutex_unlock(&ctx->lock);
+	return rc;
+}

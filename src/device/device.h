@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The objects of the adapter behind libibverbs' structures, and what can be done with them. Each
+ * object embeds its public ibv_* structure first; the public pointer is the object.
+ *
+ * Errors: control paths return 0 or -errno and log which attribute was wrong at info level; the
+ * data path (dev_qp_post_*, dev_srq_post, dev_cq_poll, dev_cq_req_notify) is called straight from a
+ * context's operations and so speaks as libibverbs does: positive errno, *bad_wr.
+ *
+ * Locks, outermost first: CQ poll lock > post lock > engine lock > context lock > channel and event
+ * queue locks; the list lock and a device's lock are never held over calls into the engine. The
+ * engine, which produces completions and events under its lock, takes only the last two kinds.
+ */
+#ifndef ROCELINK_DEVICE_DEVICE_H
+#define ROCELINK_DEVICE_DEVICE_H
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/list.h"
+#include "device/engine.h"
+#include "net/netdev.h"
+#include "transport/wq.h"
+
+#define DEV_PORT 1
+
+struct dev {
+	struct ibv_device ibv;
+	struct list link; /* list of devices */
+	int refs;	  /* device lists and contexts; under the list lock */
+	__be64 guid;
+	pthread_mutex_t lock;
+	struct netdev net;
+	struct list contexts;
+	struct engine_observer observer;
+};
+
+enum dev_kind {
+	DEV_QP,
+	DEV_AH,
+	DEV_MR,
+	DEV_SRQ,
+	DEV_CQ,
+	DEV_CHANNEL,
+	DEV_DOMAIN,
+	DEV_PD,
+	DEV_TD,
+	DEV_KINDS
+};
+
+/* Asynchronous events waiting to be read: fd is readable while there are some. */
+struct dev_async {
+	pthread_mutex_t lock;
+	struct list events;
+};
+
+struct dev_context {
+	struct verbs_context verbs;
+	struct dev *dev;
+	struct engine *engine;
+	unsigned generation;  /* of forks: other than now in a child */
+	struct list link;     /* dev->contexts */
+	pthread_mutex_t lock; /* objects and their user counts */
+	struct list objects[DEV_KINDS];
+	struct dev_async async;
+};
+
+struct dev_pd {
+	struct ibv_pd ibv;
+	struct list link;
+	int users;
+	struct dev_pd *root; /* a parent domain's PD; else itself */
+	struct dev_td *td;
+};
+
+struct dev_td {
+	struct ibv_td ibv;
+	struct list link;
+	int users;
+};
+
+struct dev_mr {
+	struct ibv_mr ibv;
+	struct list link;
+	struct mr mr;
+	struct dev_pd *pd;
+};
+
+struct dev_ah {
+	struct ibv_ah ibv;
+	struct list link;
+	struct path path;
+	struct dev_pd *pd;
+};
+
+struct dev_channel {
+	struct ibv_comp_channel ibv; /* refcnt counts its CQs */
+	struct list link;
+	pthread_mutex_t lock;
+	struct list pending; /* CQs with unread events */
+};
+
+struct cq_slot {
+	struct ibv_wc wc;
+	uint64_t stamp_ns;
+};
+
+enum cq_armed { CQ_IDLE, CQ_SOLICITED, CQ_NEXT };
+
+struct dev_cq {
+	struct ibv_cq_ex ibv;
+	struct dev_context *ctx;
+	pthread_mutex_t poll_lock;
+	bool single_threaded, ignore_overrun, stamped;
+	/* Written by the engine alone, under its lock. */
+	_Alignas(64) _Atomic uint32_t tail;
+	_Atomic int armed; /* enum cq_armed */
+	_Atomic bool overrun;
+	/* Written by pollers alone, under the poll lock. */
+	_Alignas(64) _Atomic uint32_t head;
+	struct cq_slot current; /* start_poll family */
+	/* Changed under both. */
+	_Alignas(64) struct cq_slot *slots;
+	uint32_t mask;
+	struct list link;
+	int users; /* QPs, once for each direction */
+	/* channel's lock */
+	struct list pending_link;
+	unsigned events_pending, events_read;
+	unsigned async_read;
+	/* QPs to put in error at an overrun; under the engine lock. */
+	struct list send_qps, recv_qps;
+	bool has_reaper;
+	pthread_t reaper;
+};
+
+struct dev_srq {
+	struct ibv_srq ibv;
+	struct list link;
+	struct dev_context *ctx;
+	struct dev_pd *pd;
+	int users;
+	unsigned async_read;
+	pthread_mutex_t post_lock;
+	struct recv_queue rq;
+};
+
+struct qp_builder;
+
+struct dev_qp {
+	struct ibv_qp_ex ibv;
+	struct dev_context *ctx;
+	struct engine *engine;
+	pthread_mutex_t send_lock, recv_lock;
+	struct engine_qp eqp;
+	struct list link, send_link, recv_link;
+	struct dev_pd *pd;
+	struct qp_builder *builder; /* of the ibv_wr_* family, or NULL */
+	unsigned async_read;
+	bool expecting; /* engine_expect_peer was called */
+	bool sq_sig_all;
+};
+
+static inline struct dev_context *dev_context_of(const struct ibv_context *ctx)
+{
+	return container_of(ctx, struct dev_context, verbs.context);
+}
+
+/* Forks of this process so far, as a child counts them. */
+extern unsigned dev_fork_generation;
+
+/* In a child of the process that opened the context nothing of it may be used. */
+static inline bool dev_forked(const struct dev_context *ctx)
+{
+	return __builtin_expect(ctx->generation != dev_fork_generation, 0);
+}
+
+/* list.c. dev_list: a NULL-terminated array of references, to be dropped with dev_put and freed. */
+int dev_list(struct dev ***list, size_t *n);
+bool dev_is_ours(const struct ibv_device *device);
+struct dev *dev_get(struct dev *dev);
+void dev_put(struct dev *dev);
+
+/* context.c */
+int dev_context_open(struct dev *dev, struct dev_context **out);
+int dev_context_close(struct dev_context *ctx);
+void dev_fork_watch(void);
+/* Enter an object in its context's list and count it as a user of others (NULLs are skipped). */
+void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *link,
+		    int *const users[], size_t n);
+/* Take it out, unless it has users itself: -EBUSY. */
+int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own_users,
+		      int *const users[], size_t n);
+
+/* port_attr.c */
+void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr);
+int dev_query_device_ex(struct dev_context *ctx, struct ibv_device_attr_ex *attr, size_t size);
+int dev_query_port(struct dev_context *ctx, unsigned port, struct ibv_port_attr *attr);
+uint32_t dev_mtu(struct dev *dev); /* active path MTU, bytes */
+int dev_query_rt_values(struct ibv_values_ex *values);
+
+/* gid.c */
+/* -ENODATA: a hole. */
+int dev_gid_get(struct dev *dev, unsigned port, unsigned index, struct gid *gid);
+int dev_gid_find(struct dev *dev, const struct gid *gid); /* index or -ENOENT */
+int dev_gid_find_family(struct dev *dev, bool ipv4);
+int dev_query_gid_ex(struct dev_context *ctx, unsigned port, unsigned index,
+		     struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size);
+ssize_t dev_query_gid_table(struct dev_context *ctx, struct ibv_gid_entry *entries, size_t max,
+			    uint32_t flags, size_t entry_size);
+void dev_refresh(struct dev *dev); /* look at the interface again; tell the contexts what changed */
+/* The path an address vector describes. */
+int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct path *path, char *why,
+		     size_t why_len);
+
+/* pd.c */
+int dev_pd_create(struct dev_context *ctx, struct ibv_pd **pd);
+int dev_pd_destroy(struct ibv_pd *pd);
+int dev_parent_domain_create(struct dev_context *ctx,
+			     const struct ibv_parent_domain_init_attr *attr, struct ibv_pd **pd);
+int dev_td_create(struct dev_context *ctx, const struct ibv_td_init_attr *attr, struct ibv_td **td);
+int dev_td_destroy(struct ibv_td *td);
+
+/* mr.c, probe.c */
+int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
+		  struct ibv_mr **mr);
+int dev_mr_destroy(struct ibv_mr *mr);
+/* 0 or one of enum ibv_rereg_mr_err_code, with errno set. */
+int dev_mr_rereg(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
+		 unsigned access);
+/* Is all of this memory mapped, and writable where asked? 0 or -EFAULT. */
+int dev_probe_memory(const void *addr, size_t length, bool writable);
+
+/* channel.c */
+int dev_channel_create(struct dev_context *ctx, struct ibv_comp_channel **channel);
+int dev_channel_destroy(struct ibv_comp_channel *channel);
+int dev_channel_get_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+void dev_channel_post(struct dev_channel *ch, struct dev_cq *cq); /* engine */
+/* The CQ leaves: drop its unread events; returns how many were read. */
+unsigned dev_channel_forget(struct dev_channel *ch, struct dev_cq *cq);
+void dev_cq_ack_events(struct ibv_cq *cq, unsigned n);
+
+/* async.c */
+int dev_async_open(struct dev_context *ctx);
+void dev_async_close(struct dev_context *ctx);
+/* element: the object the event is of; NULL: the port. */
+void dev_async_post(struct dev_context *ctx, enum ibv_event_type type, void *element);
+int dev_async_get(struct dev_context *ctx, struct ibv_async_event *event);
+void dev_async_ack(const struct ibv_async_event *event);
+/* Drop what is unread of an object that goes away. */
+void dev_async_forget(struct dev_context *ctx, const void *element);
+
+/* cq.c, cq_ex.c, cq_overrun.c */
+int dev_cq_create(struct dev_context *ctx, const struct ibv_cq_init_attr_ex *attr,
+		  struct dev_cq **cq);
+int dev_cq_destroy(struct ibv_cq *cq);
+int dev_cq_resize(struct ibv_cq *cq, int cqe);
+int dev_cq_poll(struct ibv_cq *cq, int n, struct ibv_wc *wc);
+int dev_cq_req_notify(struct ibv_cq *cq, int solicited_only);
+bool dev_cq_pop(struct dev_cq *cq, struct cq_slot *slot);		 /* under the poll lock */
+void dev_cq_complete(void *cq, const struct ibv_wc *wc, bool solicited); /* engine */
+/* Remove this QP's completions. Without locks. */
+void dev_cq_clean(struct dev_cq *cq, uint32_t qpn);
+void dev_cq_ex_init(struct dev_cq *cq, uint64_t wc_flags);
+void dev_cq_overrun(struct dev_cq *cq);	       /* engine */
+void dev_cq_overrun_finish(struct dev_cq *cq); /* before its memory goes */
+
+/* srq.c */
+int dev_srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *attr, struct ibv_srq **srq);
+int dev_srq_destroy(struct ibv_srq *srq);
+int dev_srq_modify(struct ibv_srq *srq, const struct ibv_srq_attr *attr, int mask);
+int dev_srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
+int dev_srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* ah.c */
+int dev_ah_create(struct ibv_pd *pd, const struct ibv_ah_attr *attr, struct ibv_ah **ah);
+int dev_ah_destroy(struct ibv_ah *ah);
+int dev_ah_init_from_wc(struct dev_context *ctx, unsigned port, const struct ibv_wc *wc,
+			const struct ibv_grh *grh, struct ibv_ah_attr *attr);
+
+/* qp.c, qp_post.c, qp_ex.c, mcast.c */
+int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, struct dev_qp **qp);
+int dev_qp_destroy(struct ibv_qp *qp);
+int dev_qp_modify(struct ibv_qp *qp, const struct ibv_qp_attr *attr, int mask);
+int dev_qp_query(struct ibv_qp *qp, struct ibv_qp_attr *attr, struct ibv_qp_init_attr *init);
+int dev_qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
+int dev_qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+/* One request, under the send lock; no kick. Positive errno. */
+int dev_qp_post_one(struct dev_qp *qp, const struct ibv_send_wr *wr);
+int dev_qp_builder_create(struct dev_qp *qp, enum ibv_qp_type type, uint64_t send_ops);
+void dev_qp_builder_destroy(struct dev_qp *qp);
+int dev_mcast_attach(struct ibv_qp *qp, const union ibv_gid *gid);
+int dev_mcast_detach(struct ibv_qp *qp, const union ibv_gid *gid);
+
+/* How a context that is closed lets go of what its program left behind: no waiting, no refusal. */
+void dev_qp_release(struct dev_qp *qp);
+void dev_cq_release(struct dev_cq *cq);
+void dev_srq_release(struct dev_srq *srq);
+void dev_mr_release(struct dev_mr *mr);
+void dev_channel_release(struct dev_channel *ch);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* Memory regions: what the program registers, entered into the engine's memory table. */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "device/device.h"
+
+#define ACCESS_KNOWN                                                                 \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
+	 IBV_ACCESS_HUGETLB)
+#define ACCESS_WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
+
+static int check_access(const char *call, unsigned access)
+{
+	unsigned must = access & ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
+
+	if (must & IBV_ACCESS_ON_DEMAND) {
+		log_info("%s: access: on-demand paging isn't there yet, leave out "
+			 "IBV_ACCESS_ON_DEMAND",
+			 call);
+		return -EOPNOTSUPP;
+	}
+	if (must & ~(unsigned)ACCESS_KNOWN) {
+		log_info("%s: access 0x%x has undefined flags", call, access);
+		return -EINVAL;
+	}
+	/* IBA 11.2.8.2: remote write and atomic need local write. */
+	if ((must & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) &&
+	    !(must & IBV_ACCESS_LOCAL_WRITE)) {
+		log_info("%s: access 0x%x: remote write and remote atomic need "
+			 "IBV_ACCESS_LOCAL_WRITE too",
+			 call, access);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int check_range(const char *call, const void *addr, size_t length, unsigned access)
+{
+	int rc;
+
+	if (length == 0) {
+		log_info("%s: length is 0, it must be at least 1", call);
+		return -EINVAL;
+	}
+	rc = dev_probe_memory(addr, length, access & ACCESS_WRITES);
+	if (rc)
+		log_info("%s: [%p, +%zu) is not all mapped%s", call, addr, length,
+			 access & ACCESS_WRITES ? " and writable, as the access asks for" : "");
+	return rc;
+}
+
+static int check_iova(const char *call, uint64_t iova, size_t length)
+{
+	if (iova + length < iova) {
+		log_info("%s: iova 0x%llx + length %zu wraps around", call,
+			 (unsigned long long)iova, length);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int dev_mr_create(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iova, unsigned access,
+		  struct ibv_mr **out)
+{
+	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
+	struct dev_context *ctx = dev_context_of(pd->ibv.context);
+	struct dev_mr *mr;
+	int rc;
+
+	if (dev_forked(ctx))
+		return -EPERM;
+	rc = check_access("reg_mr", access);
+	if (!rc)
+		rc = check_range("reg_mr", addr, length, access);
+	if (access & IBV_ACCESS_ZERO_BASED)
+		iova = 0;
+	if (!rc)
+		rc = check_iova("reg_mr", iova, length);
+	if (rc)
+		return rc;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	mr->mr = (struct mr){
+		.pd = pd, .iova = iova, .length = length, .host = addr, .access = access
+	};
+	engine_lock(ctx->engine);
+	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
+	engine_unlock(ctx->engine);
+	if (rc) {
+		free(mr);
+		return rc;
+	}
+	mr->pd = pd;
+	mr->ibv = (struct ibv_mr){
+		.context = ibv_pd->context,
+		.pd = ibv_pd,
+		.addr = addr,
+		.length = length,
+		.handle = mr->mr.key,
+		.lkey = mr->mr.key,
+		.rkey = mr->mr.key,
+	};
+	dev_object_add(ctx, DEV_MR, &mr->link, (int *[]){ &pd->users }, 1);
+	*out = &mr->ibv;
+	return 0;
+}
+
+void dev_mr_release(struct dev_mr *mr)
+{
+	struct engine *e = dev_context_of(mr->ibv.context)->engine;
+
+	engine_lock(e);
+	mem_remove(engine_mem(e), &mr->mr);
+	engine_unlock(e);
+	free(mr);
+}
+
+int dev_mr_destroy(struct ibv_mr *ibv)
+{
+	struct dev_mr *mr = (struct dev_mr *)ibv;
+	struct dev_context *ctx = dev_context_of(ibv->context);
+
+	if (dev_forked(ctx))
+		return 0;
+	dev_object_remove(ctx, &mr->link, NULL, (int *[]){ &mr->pd->users }, 1);
+	dev_mr_release(mr);
+	return 0;
+}
+
+static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *pd, void *addr,
+		       size_t length, unsigned access)
+{
+	int rc;
+
+	if (flags == 0 || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) {
+		log_info("rereg_mr: flags 0x%x, must be a set of enum ibv_rereg_mr_flags", flags);
+		return -EINVAL;
+	}
+	if ((flags & IBV_REREG_MR_CHANGE_PD) && (!pd || pd->context != mr->ibv.context)) {
+		log_info("rereg_mr: pd must be one of the region's context");
+		return -EINVAL;
+	}
+	if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
+		rc = check_access("rereg_mr", access);
+		if (rc)
+			return rc;
+	}
+	return check_range("rereg_mr", addr, length, access);
+}
+
+/* The keys change, so that what the peers hold of the old region is void. */
+int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *addr, size_t length,
+		 unsigned access)
+{
+	struct dev_mr *mr = (struct dev_mr *)ibv;
+	struct dev_context *ctx = dev_context_of(ibv->context);
+	struct mr changed = mr->mr;
+	struct dev_pd *old_pd = mr->pd;
+	int rc;
+
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		addr = ibv->addr;
+		length = ibv->length;
+	} else {
+		changed.host = addr;
+		changed.length = length;
+		changed.iova = mr->mr.access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
+	}
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = mr->mr.access;
+	rc = dev_forked(ctx) ? -EPERM : check_rereg(mr, flags, ibv_pd, addr, length, access);
+	if (rc) {
+		errno = -rc;
+		return IBV_REREG_MR_ERR_INPUT;
+	}
+	changed.access = access;
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		mr->pd = ((struct dev_pd *)ibv_pd)->root;
+		changed.pd = mr->pd;
+		ibv->pd = ibv_pd;
+	}
+	pthread_mutex_lock(&ctx->lock);
+	old_pd->users--;
+	mr->pd->users++;
+	pthread_mutex_unlock(&ctx->lock);
+	engine_lock(ctx->engine);
+	mem_remove(engine_mem(ctx->engine), &mr->mr);
+	mr->mr = changed;
+	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
+	engine_unlock(ctx->engine);
+	if (rc) {
+		errno = -rc;
+		return IBV_REREG_MR_ERR_CMD;
+	}
+	ibv->addr = addr;
+	ibv->length = length;
+	ibv->lkey = ibv->rkey = ibv->handle = mr->mr.key;
+	return 0;
+}
