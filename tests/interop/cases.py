@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The tables: what is run between two nodes, and what each end must then say.
+
+A case is a program with options, run as server on one node and as client on the other; then the other
+way round. Groups are run one after the other because each changes the link; cases of a group overlap.
+"""
+import re
+from dataclasses import dataclass, field
+
+PINGPONG = "pingpong"
+PERFTEST = "perftest"
+PROBE = "probe"
+
+
+@dataclass
+class Case:
+    program: str
+    options: str = ""
+    gid: str = "v4"
+    style: str = PINGPONG
+    timeout: int = 60
+    smoke: bool = False  # also between the less important pairs of nodes
+    requester: dict = field(default_factory=dict)  # what the client must report (probe only)
+    responder: dict = field(default_factory=dict)  # what the server must report
+
+    @property
+    def name(self):
+        return " ".join(word for word in (self.program, self.options) if word)
+
+    def command(self, device, gid_index, port, host):
+        gid_letter = "x" if self.style == PERFTEST else "g"
+        return f"{self.program} -d {device} -{gid_letter} {gid_index} -p {port} {self.options} {host}"
+
+
+@dataclass
+class Group:
+    name: str
+    cases: list
+    mtu: int = 1500
+    netem: str = ""
+    width: int = 3  # cases at once
+
+
+def pingpong(program, options="", **more):
+    return Case(f"ibv_{program}_pingpong", options, **more)
+
+
+def perftest(program, options="", **more):
+    return Case(program, options, style=PERFTEST, **more)
+
+
+def probe(scene, options="", requester=None, responder=None, **more):
+    return Case(f"probe {scene}", options, style=PROBE, requester=requester or {},
+                responder=responder or {}, **more)
+
+
+SERVICES = ("rc", "uc", "ud", "srq")
+SIZES = (1, 33, 1023, 1024, 1025, 5001, 65536)
+
+
+def pingpong_cases():
+    for service in SERVICES:
+        for gid in ("v4", "v6", "ll"):
+            yield pingpong(service, "-n 20", gid=gid, smoke=gid != "ll")
+        yield pingpong(service, "-n 20 -e", smoke=True)
+        for size in SIZES:
+            # A UD message is one packet: the greatest is the path MTU.
+            if service != "ud" or size <= 1024:
+                yield pingpong(service, f"-n 10 -s {size}")
+        if service != "ud":
+            yield pingpong(service, "-n 10 -m 256", gid="v6")
+            yield pingpong(service, "-n 10 -m 512 -s 5001")
+    yield pingpong("rc", "-n 20 -c -s 5001", gid="v6")
+    yield pingpong("uc", "-n 20 -c -s 5001")
+    yield pingpong("ud", "-n 20 -c -s 900")
+    yield pingpong("srq", "-n 20 -c -s 5001")
+
+
+def perftest_cases():
+    yield perftest("ib_send_bw", "-n 100 -s 65536", smoke=True)
+    yield perftest("ib_send_lat", "-n 50 -s 8")
+    yield perftest("ib_write_bw", "-n 100 -s 65536", smoke=True)
+    yield perftest("ib_write_lat", "-n 50 -s 8", gid="v6")
+    yield perftest("ib_read_bw", "-n 100 -s 65536", smoke=True)
+    yield perftest("ib_read_lat", "-n 50 -s 8")
+    yield perftest("ib_send_bw", "-n 100 -c UC -s 4096", gid="v6")
+    yield perftest("ib_write_bw", "-n 100 -c UC -s 4096")
+    yield perftest("ib_send_lat", "-n 50 -c UC -s 8")
+    yield perftest("ib_send_lat", "-n 50 -c UD -s 64")
+    # UD loses what finds no receive: as many messages as perftest posts receives.
+    yield perftest("ib_send_bw", "-n 100 -c UD -s 1024 -r 512")
+    yield perftest("ib_atomic_bw", "-n 100 -A CMP_AND_SWAP", smoke=True)
+    yield perftest("ib_atomic_bw", "-n 100 -A FETCH_AND_ADD", gid="v6")
+    yield perftest("ib_atomic_lat", "-n 50 -A FETCH_AND_ADD")
+    yield perftest("ib_write_bw", "-n 50 -q 8 -s 8192", smoke=True)
+    yield perftest("ib_send_bw", "-n 50 -q 8 -s 8192")
+    yield perftest("ib_read_bw", "-n 50 -q 8 -s 8192")
+    yield perftest("ib_write_bw", "-n 50 -b -s 65536")
+    yield perftest("ib_send_bw", "-n 50 -b -s 65536", gid="v6")
+    yield perftest("ib_read_bw", "-n 50 -b -s 65536")
+    yield perftest("ib_send_bw", "-n 50 -e -s 4096")
+    yield perftest("ib_write_bw", "-a -n 5", timeout=120)
+    yield perftest("ib_send_bw", "-a -n 5", timeout=120)
+    yield perftest("ib_read_bw", "-a -n 5", timeout=120)
+
+
+def data_cases(rounds=2, gid="v4", strict=True):
+    steps = rounds * 10
+    datagrams = rounds * 8 * 2
+    yield probe("rc", f"-n {rounds}", {"completed": str(5 * steps)}, {"received": str(2 * steps)},
+                gid=gid, smoke=True, timeout=100)
+    for service in ("uc", "ud"):
+        yield probe(service, f"-n {2 * rounds}", {"sent": str(datagrams)},
+                    {"received": str(datagrams)} if strict else {}, gid=gid, smoke=True)
+
+
+# The requester sees the error and a flushed queue; the responder's memory is as it was, and after an
+# error of its class C its queue pair is in error too and the program hears of it (IBA 9.9.3, 11.6.3).
+def refused(status, event):
+    return ({"wc0": status, "wc1": "WR_FLUSH_ERR", "qp": "ERR"},
+            {"event": event, "qp": "ERR", "memory": "intact"})
+
+
+def error_cases():
+    for scene in ("wrong-rkey-write", "wrong-rkey-read", "beyond-write", "beyond-read", "below-write",
+                  "no-access-write"):
+        yield probe(scene, "", *refused("REM_ACCESS_ERR", "QP_ACCESS_ERR"), smoke=True)
+    for scene in ("qp-no-read", "misaligned-atomic"):
+        yield probe(scene, "", *refused("REM_INV_REQ_ERR", "QP_REQ_ERR"))
+    yield probe("zero-length", "", {"wc0": "SUCCESS", "wc1": "SUCCESS", "qp": "RTS"},
+                {"event": "none", "qp": "RTS", "memory": "intact"})
+    # Three tries, 40.96 ms apart at least.
+    yield probe("rnr-used-up", "", {"wc0": "RNR_RETRY_EXC_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR",
+                                    "elapsed_ms": (81, 2000)},
+                {"event": "none", "qp": "RTS", "memory": "intact"}, smoke=True)
+    yield probe("rnr-late", "", {"wc0": "SUCCESS", "qp": "RTS", "elapsed_ms": (250, 5000)},
+                {"receive": "SUCCESS"})
+    yield probe("receive-too-small", "", {"wc0": "REM_INV_REQ_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR"},
+                {"receive": "LOC_LEN_ERR", "event": "none", "qp": "ERR", "memory": "intact"})
+    # Four tries with a timeout of 67.1 ms to four times that (IBA C9-141).
+    yield probe("peer-killed", "", {"wc0": "RETRY_EXC_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR",
+                                    "elapsed_ms": (268, 1500)},
+                {"receive": "SUCCESS", "exit": "137"}, smoke=True)
+    yield probe("wrong-qkey", "", {"wc0": "SUCCESS", "wc1": "SUCCESS", "qp": "RTS"},
+                {"received": "1", "first": "R", "qp": "RTS"})
+    yield probe("wrong-pkey", "", {}, {"received": "1", "first": "R", "qp": "RTS"}, gid="v6")
+    yield probe("uc-wrong-rkey", "", {"wc0": "SUCCESS", "wc1": "SUCCESS", "qp": "RTS"},
+                {"received": "1", "first": "R", "qp": "RTS"})
+
+
+def impaired_cases():
+    yield from data_cases(strict=False)
+    yield pingpong("rc", "-n 50 -c -s 5001", timeout=100)
+    yield perftest("ib_write_bw", "-n 20 -s 65536 -u 16", timeout=100)
+    yield perftest("ib_read_bw", "-n 20 -s 65536 -u 16", timeout=100)
+    yield perftest("ib_atomic_bw", "-n 50 -u 16", timeout=100)
+
+
+GROUPS = [
+    Group("errors", list(error_cases())),
+    Group("data", [*data_cases(), *data_cases(gid="v6"), *data_cases(gid="ll")]),
+    Group("pingpong", list(pingpong_cases())),
+    Group("perftest", list(perftest_cases())),
+    Group("jumbo", [*(pingpong(s, "-n 10 -m 4096 -s 65536" if s != "ud" else "-n 10 -s 4096")
+                      for s in SERVICES),
+                    perftest("ib_write_bw", "-n 50 -m 4096 -s 65536"),
+                    perftest("ib_read_bw", "-n 50 -m 4096 -s 65536"), *data_cases()], mtu=9000),
+    Group("loss 1%", list(impaired_cases()), netem="loss 1%"),
+    Group("loss 5%", list(impaired_cases()), netem="loss 5%"),
+    Group("reordering", list(impaired_cases()), netem="delay 2ms reorder 75% 50%"),
+    Group("duplication", list(impaired_cases()), netem="duplicate 5%"),
+    Group("delay 50 ms", [*data_cases(rounds=1), pingpong("rc", "-n 10 -c -s 5001"),
+                          perftest("ib_write_bw", "-n 20 -s 65536")], netem="delay 50ms"),
+]
+
+@dataclass
+class Deviation:
+    """Where the kernel's driver is not what the specification says. cause: the end whose conduct it is."""
+    scene: str
+    role: str
+    key: str
+    value: str
+    cause: str
+    note: str
+
+
+KERNEL_DEVIATIONS = [
+]
+
+
+def kernels_deviation(case, role, key, value, server, client):
+    """The known deviation that explains this value, if the end that causes it is the kernel's."""
+    for known in KERNEL_DEVIATIONS:
+        cause = client if known.cause == "client" else server
+        if cause.kernel and (f"probe {known.scene}", known.role, known.key, known.value) == (
+                case.program, role, key, value):
+            return known
+    return None
+
+
+def judge(case, role, status, text):
+    """List of what is wrong with this end's exit status and output; empty when all is right."""
+    expected = dict(case.requester if role == "client" else case.responder)
+    wrong = []
+    wanted_status = int(expected.pop("exit", 0))
+    if status != wanted_status:
+        wrong.append(("exit", str(status)))
+    if case.style == PINGPONG and not re.search(r"\d+ iters in", text):
+        wrong.append(("output", "no result line"))
+    if case.style == PINGPONG and "invalid data" in text:
+        wrong.append(("output", "invalid data"))
+    if case.style != PROBE:
+        return wrong
+    seen = dict(re.findall(r"(\w+)=(\S+)", text))
+    for key in ("corrupt", "broken"):
+        if key in seen:
+            wrong.append((key, seen[key]))
+    for key, want in expected.items():
+        got = seen.get(key, "nothing")
+        right = want[0] <= int(got) <= want[1] if isinstance(want, tuple) and got.isdigit() else got == want
+        if not right:
+            wrong.append((key, got))
+    return wrong

@@ -1,0 +1,158 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs the tables of cases.py between the nodes of the laboratory; started by `run`."""
+import argparse
+import itertools
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import cases
+import lab
+import report
+
+FIRST_PORT = 18600
+
+
+@dataclass
+class Result:
+    pair: str
+    group: str
+    case: cases.Case
+    server: str
+    client: str
+    faults: list  # (role, key, value)
+    deviations: list  # the kernel's known ones
+    seconds: float
+    texts: dict
+
+
+class Matrix:
+    def __init__(self, options):
+        self.options = options
+        self.ports = itertools.count(FIRST_PORT)
+        self.lock = threading.Lock()
+        self.results = []
+        self.began = time.monotonic()
+
+    def run_case(self, pair, group, case, server, client):
+        with self.lock:
+            port = next(self.ports)
+        began = time.monotonic()
+        server_job = server.start(case.command(server.device, server.gids[case.gid], port, ""))
+        outcome = {}
+        try:
+            server.wait_listening(port)
+            client_job = client.start(case.command(client.device, client.gids[case.gid], port, server.tcp))
+            outcome["client"] = client_job.wait(case.timeout)
+            outcome["server"] = server_job.wait(15)
+        except (lab.LabError, OSError) as error:
+            server_job.kill()
+            outcome.setdefault("client", ("not started", str(error)))
+            outcome["server"] = server_job.wait(5)
+        self.record(pair, group, case, server, client, outcome, time.monotonic() - began)
+
+    def record(self, pair, group, case, server, client, outcome, seconds):
+        faults, deviations = [], []
+        for role, (status, text) in outcome.items():
+            for key, value in cases.judge(case, role, status, text):
+                known = cases.kernels_deviation(case, role, key, value, server, client)
+                if known:
+                    deviations.append(known)
+                else:
+                    faults.append((role, key, value))
+        result = Result(pair.name, group.name, case, server.name, client.name, faults, deviations, seconds,
+                        {role: text for role, (_, text) in outcome.items()})
+        with self.lock:
+            self.results.append(result)
+            self.say(result)
+
+    def say(self, result):
+        verdict = "FAIL" if result.faults else "ok  "
+        what = f"{result.case.name} ({result.case.gid})"
+        print(f"{verdict} {result.group:12} {what:42} {result.server} <- {result.client} {result.seconds:5.1f} s",
+              flush=True)
+        for role, key, value in result.faults:
+            print(f"       {role}: {key}={value}")
+        if result.faults:
+            for role, text in result.texts.items():
+                print("".join(f"       {role}| {line}\n" for line in text.strip().splitlines()[-12:]), end="")
+
+    def run_group(self, pair, group):
+        todo = queue.SimpleQueue()
+        for case in group.cases:
+            if pair.smoke and not case.smoke:
+                continue
+            if not re.search(self.options.filter, f"{pair.name}/{group.name}/{case.name}/{case.gid}"):
+                continue
+            if not all(case.gid in node.gids for node in (pair.a, pair.b)):
+                continue
+            todo.put((case, pair.a, pair.b))
+            todo.put((case, pair.b, pair.a))
+        if todo.empty():
+            return
+        pair.set_link(group.mtu, group.netem)
+
+        def work():
+            while True:
+                try:
+                    case, server, client = todo.get_nowait()
+                except queue.Empty:
+                    return
+                self.run_case(pair, group, case, server, client)
+
+        workers = [threading.Thread(target=work) for _ in range(self.options.jobs or group.width)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+
+    def summary(self):
+        failed = sum(1 for result in self.results if result.faults)
+        seconds = time.monotonic() - self.began
+        print(f"interop: {len(self.results) - failed} passed, {failed} failed ({seconds:.0f} s)")
+        return failed
+
+
+def parse_options():
+    parser = argparse.ArgumentParser(description="The adapter against the kernel's RoCE v2 driver in a guest.")
+    parser.add_argument("--build", required=True, help="build folder")
+    parser.add_argument("--oracle", action="store_true", help="the kernel's driver against itself, two guests")
+    parser.add_argument("--filter", metavar="REGEX", default="", help="only PAIR/GROUP/CASE/GID that match")
+    parser.add_argument("--jobs", type=int, default=0, help="cases at once (default: the group's own)")
+    parser.add_argument("--cpus", type=int, default=1, help="processors of a guest (default: %(default)s)")
+    parser.add_argument("--pcap", metavar="FILE", help="capture the data link (tcpdump)")
+    parser.add_argument("--report", metavar="FILE", help="write the table of results there")
+    parser.add_argument("--shell", action="store_true", help="a shell in the laboratory instead of the matrix")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    matrix = Matrix(options)
+    with lab.Lab(options.build, options.oracle, options.cpus) as laboratory:
+        print(f"interop: guest ready after {time.monotonic() - matrix.began:.1f} s; {laboratory.describe()}")
+        if options.pcap:
+            laboratory.capture(options.pcap)
+        if options.shell:
+            return os.spawnlp(os.P_WAIT, "bash", "bash", "-i")
+        for pair in laboratory.pairs():
+            for group in cases.GROUPS:
+                matrix.run_group(pair, group)
+        failed = matrix.summary()
+        if options.report:
+            report.write(options.report, matrix.results, laboratory.describe())
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except lab.LabError as error:
+        sys.exit(f"interop: {error}")
