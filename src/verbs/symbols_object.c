@@ -222,7 +222,7 @@ EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 
 EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
-	struct ibv_qp_init_attr_ex ex = { .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd };
+	struct ibv_qp_init_attr_ex ex = { 0 };
 	struct dev_qp *qp = NULL;
 	int rc;
 
@@ -230,7 +230,11 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_create_qp, "IBVERBS_1.1", pd, attr);
+	/* The extended attributes begin like these; their first own field lies in these' padding.
+	 */
 	memcpy(&ex, attr, sizeof(*attr));
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+	ex.pd = pd;
 	rc = dev_qp_create(dev_context_of(pd->context), &ex, &qp);
 	if (!rc)
 		attr->cap = ex.cap;
