@@ -61,7 +61,8 @@ void sink_destroy(struct sink *s);
 /* Shared by text and picture. */
 void packet_title(const struct roce *r, char *buf, size_t len);	 /* "RC SEND First, 1024 bytes" */
 void packet_fields(const struct roce *r, char *buf, size_t len); /* QPN and PSN with origin */
-void packet_more(const struct roce *r, char *buf, size_t len);	 /* extended headers; may be "" */
+void packet_details(const struct roce *r, char *buf,
+		    size_t len); /* extended headers and note; may be "" */
 void told_format(const struct told *t, char *buf, size_t len);
 /* Text of strangers: control characters and bytes that are not ASCII become '?'. */
 void clean(char *text);

@@ -24,12 +24,12 @@ enum {
 	MARGIN = 24,
 	TITLE_HEIGHT = 34,
 	HEAD_HEIGHT = 58, /* names and addresses of the parties */
-	TIME_WIDTH = 178, /* frame number and time */
+	TIME_WIDTH = 132, /* frame number and time */
 	LABEL_SIZE = 13,
 	NOTE_SIZE = 12,
 	LINE_HEIGHT = 16,
 	ROW_GAP = 12,
-	GAP_MIN = 420, /* between lifelines */
+	GAP_MIN = 560, /* between lifelines */
 	LABEL_PAD = 36,
 	LEGEND_HEIGHT = 50,
 };
@@ -153,17 +153,16 @@ static void on_roce(struct svg_sink *s, const struct event *e)
 {
 	const struct roce *r = e->roce;
 	struct row *row = add_row(s, e, look_of(r));
-	char title[160], fields[160], more[320], text[800];
+	char title[160], fields[160], text[800];
 
 	if (!row)
 		return;
 	packet_title(r, title, sizeof(title));
 	packet_fields(r, fields, sizeof(fields));
-	packet_more(r, more, sizeof(more));
 	snprintf(text, sizeof(text), "%s  %s%s", title, fields,
 		 r->icrc == ICRC_BAD ? "  ICRC BAD" : "");
 	row->label = copy(text);
-	snprintf(text, sizeof(text), "%s%s%s", more, more[0] && r->note[0] ? "\n" : "", r->note);
+	packet_details(r, text, sizeof(text));
 	row->note = copy(text);
 }
 
@@ -349,7 +348,8 @@ static void draw_row(FILE *out, const struct chart *c, const struct row *row, do
 static void draw_head(FILE *out, const struct svg_sink *s, const struct chart *c)
 {
 	fprintf(out,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+		"<svg xmlns=\"http://www.w3.org/2000/svg\" xml:space=\"preserve\" width=\"%.0f\" "
+		"height=\"%.0f\" "
 		"viewBox=\"0 0 %.0f %.0f\" font-family=\"DejaVu Sans Mono, Menlo, Consolas, "
 		"monospace\">\n<title>",
 		c->width, c->height, c->width, c->height);

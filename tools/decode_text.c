@@ -18,6 +18,7 @@ struct text_sink {
 	struct sink sink;
 	FILE *out;
 	uint64_t silent; /* TCP segments without anything to tell */
+	bool legend_given;
 };
 
 static void introduce(struct text_sink *s, struct party *p)
@@ -68,13 +69,14 @@ static const char *protocol_title(enum exchange_protocol protocol)
 	}
 }
 
+/* One value stands on the message's own line, several below it. */
 static void print_told(struct text_sink *s, const struct message *m)
 {
 	char line[320];
 
 	for (unsigned i = 0; i < m->n_told; i++) {
 		told_format(&m->told[i], line, sizeof(line));
-		fprintf(s->out, INDENT "  %s\n", line);
+		fprintf(s->out, m->n_told == 1 ? ": %s\n" : INDENT "  %s\n", line);
 	}
 }
 
@@ -83,28 +85,30 @@ static void print_use(struct text_sink *s, const struct event *e, const struct m
 {
 	const struct told *t = m->told;
 
-	if (m->repeated)
-		fputs(INDENT "  the same as before\n", s->out);
-	else if (m->n_told && t->has & TOLD_QPN && t->qpn)
+	if (m->n_told == 1 && t->has & TOLD_QPN && t->qpn)
 		fprintf(s->out,
-			INDENT "  %s writes them into its queue pair: QPN and GID say where to "
-			       "send, PSN what comes first\n",
-			e->to->name);
+			INDENT "  now %s knows where to send (GID, QPN) and which PSN %s begins "
+			       "with\n",
+			e->to->name, e->from->name);
 }
 
 static void print_message(struct text_sink *s, const struct event *e, struct message *m)
 {
 	clean(m->text);
 	begin_line(s, e);
-	fprintf(s->out, "%s: ", protocol_title(m->protocol));
-	if (m->bytes)
+	fprintf(s->out, "%s, ", protocol_title(m->protocol));
+	if (m->bytes) {
 		print_bytes(s, m);
-	else
-		fprintf(s->out, "%s\n", m->name);
+	} else if (m->repeated) {
+		fprintf(s->out, "%s: the same as before\n", m->name);
+		return;
+	} else {
+		fprintf(s->out, m->n_told == 1 ? "%s" : "%s\n", m->name);
+		print_told(s, m);
+		print_use(s, e, m);
+	}
 	if (m->text[0])
 		fprintf(s->out, INDENT "  %s\n", m->text);
-	print_told(s, m);
-	print_use(s, e, m);
 }
 
 static void on_tcp(struct text_sink *s, const struct event *e)
@@ -138,24 +142,33 @@ static const char *icrc_text(enum icrc_verdict verdict)
 	}
 }
 
+static void legend(struct text_sink *s, const struct roce *r)
+{
+	if (s->legend_given || !r->psn_told)
+		return;
+	s->legend_given = true;
+	fprintf(s->out,
+		INDENT "[#%" PRIu64 " +2] means: the value told in frame %" PRIu64 ", plus 2\n",
+		r->psn_told, r->psn_told);
+}
+
 static void on_roce(struct text_sink *s, const struct event *e)
 {
 	const struct roce *r = e->roce;
-	char line[320];
+	char line[800];
 
+	legend(s, r);
 	begin_line(s, e);
 	packet_title(r, line, sizeof(line));
 	fprintf(s->out, "%s  ", line);
 	packet_fields(r, line, sizeof(line));
 	fprintf(s->out, "%s  %s\n", line, icrc_text(r->icrc));
-	packet_more(r, line, sizeof(line));
+	packet_details(r, line, sizeof(line));
 	if (line[0])
 		fprintf(s->out, INDENT "  %s\n", line);
 	if (r->icrc == ICRC_BAD && r->len >= BTH_LEN + ICRC_LEN)
 		fprintf(s->out, INDENT "  ICRC 0x%08x, would be right: 0x%08x\n", r->icrc_stored,
 			r->icrc_right);
-	if (r->note[0])
-		fprintf(s->out, INDENT "  %s\n", r->note);
 }
 
 static void text_event(struct sink *sink, const struct event *e)
@@ -203,8 +216,6 @@ static void text_finish(struct sink *sink, const struct decoder *d)
 			" malformed\n",
 			fl->retransmissions, fl->missing, fl->naks, fl->rnr_naks, fl->bad_icrcs,
 			fl->malformed);
-	if (d->registry.generation)
-		fputs("[#4 +2]: the value told in frame 4, plus 2\n", s->out);
 }
 
 struct sink *text_sink_create(FILE *out)

@@ -119,13 +119,12 @@ static void add_aeth(const struct packet *p, char *buf, size_t len)
 	add(buf, len, "MSN %u", p->msn);
 }
 
-void packet_more(const struct roce *r, char *buf, size_t len)
+static void add_extended(const struct roce *r, char *buf, size_t len)
 {
 	const struct packet *p = &r->p;
 	unsigned headers = r->drop == DROP_NONE ? p->op->headers : 0;
 	char origin[32];
 
-	buf[0] = '\0';
 	if (headers & HDR_XRCETH)
 		add(buf, len, "SRQ 0x%06x", p->xrc_srqn);
 	if (headers & HDR_DETH)
@@ -149,6 +148,17 @@ void packet_more(const struct roce *r, char *buf, size_t len)
 		add(buf, len, "invalidates R_Key 0x%08x", p->invalidate_rkey);
 	if (headers & HDR_FETH)
 		add(buf, len, "flush type 0x%x level %u", p->flush_type, p->flush_level);
+}
+
+void packet_details(const struct roce *r, char *buf, size_t len)
+{
+	size_t used;
+
+	buf[0] = '\0';
+	add_extended(r, buf, len);
+	used = strlen(buf);
+	if (r->note[0])
+		snprintf(buf + used, len - used, "%s%s", used ? "; " : "", r->note);
 }
 
 void told_format(const struct told *t, char *buf, size_t len)
