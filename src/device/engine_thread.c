@@ -16,8 +16,9 @@
 #include "base/log.h"
 #include "device/engine_internal.h"
 
-#define SPIN_CHECK_NS (250 * NS_PER_US)
-#define SPIN_POLLS    16 /* so many polls between two looks are a polling loop */
+#define SPIN_CHECK_NS	 (250 * NS_PER_US)
+#define WINDOW_NS	 (100 * NS_PER_US)
+#define SPIN_INTERVAL_NS (20 * NS_PER_US) /* polls that often on the average are a polling loop */
 
 static int timeout_ms(uint64_t due_ns)
 {
@@ -55,57 +56,69 @@ static void drain_wake(struct engine *e)
 		;
 }
 
-/* Drive until nothing is left; returns when to wake next. */
-static uint64_t drive(struct engine *e)
-{
-	uint64_t due;
-
-	for (unsigned rounds = 0;; rounds++) {
-		bool busy;
-
-		engine_lock(e);
-		busy = engine_step(e);
-		due = busy ? 0 : engine_next_due_ns(e);
-		e->wake_ns = due;
-		engine_unlock(e);
-		if (!busy || atomic_load(&e->stopping))
-			return due;
-		/* The lock is not fair: let a poster in. */
-		if (rounds % 16 == 15)
-			sched_yield();
-	}
-}
+/* Whether the program polls in a loop, judged over windows of time. */
+struct watcher {
+	uint64_t since_ns;
+	uint32_t polls;
+	bool spinning;
+};
 
 /* Somebody else drives: polls in a loop, or waits on the sockets himself. */
-static bool others_drive(struct engine *e, uint32_t *seen)
+static bool others_drive(struct engine *e, struct watcher *w)
 {
+	uint64_t now = engine_now_ns();
 	uint32_t polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
-	bool spinning = polls - *seen >= SPIN_POLLS;
 
-	*seen = polls;
-	return spinning || atomic_load(&e->waiters);
+	if (now - w->since_ns >= WINDOW_NS) {
+		w->spinning = (uint64_t)(polls - w->polls) * SPIN_INTERVAL_NS >= now - w->since_ns;
+		w->since_ns = now;
+		w->polls = polls;
+	}
+	return w->spinning || atomic_load(&e->waiters);
+}
+
+/* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
+static bool drive(struct engine *e, uint64_t *due_ns)
+{
+	bool busy;
+
+	/* Taken: its holder drives, or has the control path; in either case he reminds us of what is left. */
+	if (pthread_mutex_trylock(&e->lock)) {
+		doze();
+		return true;
+	}
+	busy = engine_step(e);
+	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
+	engine_unlock(e);
+	return busy;
+}
+
+static void handle_events(struct engine *e, int timeout)
+{
+	struct epoll_event events[4];
+	int n = epoll_wait(e->epoll_fd, events, 4, timeout);
+
+	for (int i = 0; i < n; i++) {
+		if (events[i].data.fd == e->wake_fd)
+			drain_wake(e);
+		else if (e->netmon && events[i].data.fd == netmon_fd(e->netmon) &&
+			 netmon_drain(e->netmon))
+			tell_observers(e);
+	}
 }
 
 static void *run(void *arg)
 {
 	struct engine *e = arg;
-	struct epoll_event events[4];
-	uint32_t seen = 0;
+	struct watcher watcher = { 0 };
 	uint64_t due = 0;
 
 	while (!atomic_load(&e->stopping)) {
-		int n = epoll_wait(e->epoll_fd, events, 4, timeout_ms(due));
-
-		for (int i = 0; i < n; i++) {
-			if (events[i].data.fd == e->wake_fd)
-				drain_wake(e);
-			else if (e->netmon && events[i].data.fd == netmon_fd(e->netmon) &&
-				 netmon_drain(e->netmon))
-				tell_observers(e);
-		}
-		while (others_drive(e, &seen) && !atomic_load(&e->stopping))
-			doze();
-		due = drive(e);
+		handle_events(e, timeout_ms(due));
+		do {
+			while (others_drive(e, &watcher) && !atomic_load(&e->stopping))
+				doze();
+		} while (drive(e, &due) && !atomic_load(&e->stopping));
 	}
 	return NULL;
 }
