@@ -14,7 +14,7 @@ def option(args, letter, default):
 
 def pingpong(program, args, output):
     """Both ends print bytes and iterations; -c also complains about wrong data."""
-    size = option(args, "-s", 2048 if program == "ibv_ud_pingpong" else 4096)
+    size = option(args, "-s", 1024 if program == "ibv_ud_pingpong" else 4096)
     iterations = option(args, "-n", 1000)
     for line in (r"^%d bytes in [\d.]+ seconds" % (2 * size * iterations),
                  r"^%d iters in [\d.]+ seconds" % iterations):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """
-The hosts that the programs run on: network namespaces that live as long as the test, and nothing on the
-machine itself. The test's own process lies in namespace A; a sleeping child holds each other one.
+The hosts that the programs run on: network namespaces that live as long as the test, and nothing on
+the machine itself. The test's own process lies in namespace A; a sleeping child holds each other.
 
       A                                    B
       lo   127.0.0.1  ::1                  lo  127.0.0.1  ::1
@@ -11,7 +11,7 @@ machine itself. The test's own process lies in namespace A; a sleeping child hol
       only4: lo 127.0.0.1, IPv6 off        only6: lo ::1, no IPv4 address
 
 Root makes plain namespaces and runs "user" programs as nobody. Anybody else gets them in a user
-namespace of their own, where "root" is the caller mapped to 0, and "user" a nested, unprivileged user.
+namespace of their own, where "root" is the caller mapped to 0, and "user" nested and unprivileged.
 """
 import ctypes
 import os
@@ -79,13 +79,6 @@ class Host:
     def ip(self, *args):
         subprocess.run(self.enter + ["ip"] + list(args), check=True)
 
-    def device_of(self, address):
-        for device in self.devices:
-            for index, gid in device.gids.items():
-                if gid in (address, "::ffff:" + address):
-                    return device, index
-        raise LookupError("no device of host %s has the GID %s" % (self.name, address))
-
 
 class Place:
     """Where the two ends of a pair stand and which addresses they have."""
@@ -131,7 +124,8 @@ class World:
             return int(f.read().split()[2]) > NOBODY
 
     def _new_host(self, name):
-        holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"], preexec_fn=die_with_parent)
+        holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"],
+                                  preexec_fn=die_with_parent)
         self.holders.append(holder)
         mine = os.readlink("/proc/self/ns/net")
         while os.readlink("/proc/%d/ns/net" % holder.pid) == mine:

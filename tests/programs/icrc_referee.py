@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """
-icrc_referee.py FILE PACKETS: checks the ICRC of every RoCE packet of a capture, by means that know nothing of
-us: scapy computes it over IPv4; over IPv6, which scapy lacks, zlib does. Exits 1 when one differs, or when the
-file holds another number of RoCE packets.
+icrc_referee.py FILE PACKETS: checks the ICRC of every RoCE packet of a capture, by means that know
+nothing of us: scapy computes it over IPv4; over IPv6, which scapy lacks, zlib does. Exits 1 when one
+differs, or when the file holds another number of RoCE packets.
 """
 import sys
 import zlib

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""py_objects.py DEVICE GID_INDEX: with Debian's pyverbs, open the device, ask it all, create every object."""
+"""
+py_objects.py DEVICE GID_INDEX: with Debian's pyverbs, open the device, query it, create every object.
+"""
 import sys
 
 import pyverbs.enums as e
@@ -25,7 +27,7 @@ def check_queries(ctx, gid_index):
     ctx.query_device_ex()
     entry = ctx.query_gid_ex(port_num=1, gid_index=gid_index)
     assert entry.gid_type == e.IBV_GID_TYPE_ROCE_V2
-    assert str(entry.gid) == str(ctx.query_gid(port_num=1, index=gid_index))
+    assert entry.gid_str() == str(ctx.query_gid(port_num=1, index=gid_index))
     assert ctx.query_gid_table(max_entries=port.gid_tbl_len)
     assert ctx.query_pkey(1, 0) & 0x7FFF
     return ctx.query_gid(port_num=1, index=gid_index)

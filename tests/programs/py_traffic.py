@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """
-py_traffic.py DEVICE GID_INDEX: two RC queue pairs of one process talk, with Debian's pyverbs: SEND (plain, with
-immediate), WRITE, WRITE with immediate, READ, compare-and-swap, fetch-and-add; every byte is checked.
+py_traffic.py DEVICE GID_INDEX: two RC queue pairs of one process talk, with Debian's pyverbs: SEND
+(plain, with immediate), WRITE, WRITE with immediate, READ, compare-and-swap, fetch-and-add; every
+byte is checked.
 """
 import sys
 import time
@@ -67,7 +68,7 @@ def send(a, b, length, imm=None):
     a.mr.write(data, length)
     b.qp.post_recv(RecvWR(1, 1, [b.sge(SIZE)]))
     opcode = e.IBV_WR_SEND if imm is None else e.IBV_WR_SEND_WITH_IMM
-    a.qp.post_send(SendWR(2, 1, [a.sge(length)], opcode, imm_data=imm or 0))
+    a.qp.post_send(SendWR(wr_id=2, num_sge=1, sg=[a.sge(length)], opcode=opcode, imm_data=imm or 0))
     a.complete(e.IBV_WC_SEND)
     wc = b.complete(e.IBV_WC_RECV)
     assert wc.byte_len == length and wc.wr_id == 1 and wc.qp_num == b.qp.qp_num
@@ -76,7 +77,7 @@ def send(a, b, length, imm=None):
 
 
 def remote(a, b, opcode, length):
-    wr = SendWR(3, 1, [a.sge(length)], opcode)
+    wr = SendWR(wr_id=3, num_sge=1, sg=[a.sge(length)], opcode=opcode)
     wr.set_wr_rdma(b.mr.rkey, b.mr.buf)
     a.qp.post_send(wr)
 
@@ -106,7 +107,7 @@ def read(a, b, length):
 
 def atomic(a, b, opcode, wc_opcode, before, compare_add, swap, after):
     b.mr.write(before.to_bytes(8, "little"), 8)
-    wr = SendWR(5, 1, [a.sge(8)], opcode)
+    wr = SendWR(wr_id=5, num_sge=1, sg=[a.sge(8)], opcode=opcode)
     wr.set_wr_atomic(b.mr.rkey, b.mr.buf, compare_add, swap)
     a.qp.post_send(wr)
     a.complete(wc_opcode)

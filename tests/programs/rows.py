@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """
-The program matrix: one row per program and options. The places (hosts.py) of the third column belong to the
-short selection (./dev check), those of the fourth are added by the full one (.ci/run). A place is
-"as the user nobody"; "root@PLACE" is as root.
+The program matrix: one row per program and options. The places (hosts.py) of the third column belong
+to the short selection (./dev check), those of the fourth are added by the full one (.ci/run). A
+place alone is as an unprivileged user; "root@PLACE" is as root.
 """
 import shlex
 from dataclasses import dataclass

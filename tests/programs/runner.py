@@ -114,7 +114,7 @@ class Runner:
 
     def environment(self, extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("ROCELINK_")}
-        env.update(LC_ALL="C", HOME="/nonexistent", **(extra or {}))
+        env.update(LC_ALL="C", HOME="/nonexistent", PATH="/usr/sbin:/usr/bin:/sbin:/bin", **(extra or {}))
         return env
 
     def start_plain(self, host, user, argv, env=None):
@@ -166,8 +166,12 @@ class Runner:
                 raise Failure("server does not listen: " + shlex.join(process.argv))
             time.sleep(0.005)
 
-    def start_pair(self, program, args, place, user, options=(), client_options=None):
-        """Server, then client, of one program; they run when this returns."""
+    def start_pair(self, program, args, place, user, options=(), client_options=None,
+                   wrap=()):
+        """
+        Server, then client, of one program; they run when this returns. The client's options may
+        differ; wrap is a command that starts the program.
+        """
         gid_flag = "-x" if program.startswith("ib_") else "-g"
         port = self.next_port()
         ends = []
@@ -177,7 +181,7 @@ class Runner:
             if not is_server:
                 argv.append(place.tcp)
                 options = options if client_options is None else client_options
-            process = self.start(host, user, argv, options)
+            process = self.start(host, user, list(wrap) + argv, options)
             if is_server:
                 self.wait_listening(process, port, self.deadline(10))
             ends.append(process)
