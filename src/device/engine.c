@@ -196,8 +196,6 @@ bool engine_step(struct engine *e)
 {
 	int bursts;
 
-	if (engine_is_foreign())
-		return false;
 	e->now_ns = engine_now_ns();
 	bursts = port_receive(e->port, RECEIVE_BUDGET);
 	collect_kicked(e);
@@ -222,7 +220,7 @@ void engine_lock(struct engine *e)
 static void serve_kicked(struct engine *e)
 {
 	collect_kicked(e);
-	if (e->ready_first && !e->blocked && !engine_is_foreign()) {
+	if (e->ready_first && !e->blocked) {
 		e->now_ns = engine_now_ns();
 		transmit(e);
 	}
@@ -399,19 +397,31 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct engine *instance;
 static unsigned instance_users;
-static _Atomic bool forked;
 
-bool engine_is_foreign(void)
+static void before_fork(void)
 {
-	return atomic_load_explicit(&forked, memory_order_relaxed);
+	pthread_mutex_lock(&instance_lock);
 }
 
+static void after_fork_in_parent(void)
+{
+	pthread_mutex_unlock(&instance_lock);
+}
+
+/*
+ * Sockets, numbers and the thread are the parent's; the contexts that the child inherited are dead
+ * (the device sees to that), and one opened from now on gets an engine of its own. Descriptors are
+ * closed at once: else packets would go to the child's copies, and blocks outlive the parent.
+ */
 static void after_fork_in_child(void)
 {
-	/* Sockets, numbers and the thread are the parent's. A context opened from now on gets its
-	 * own. */
-	if (instance)
-		atomic_store(&forked, true);
+	if (instance) {
+		port_abandon(instance->port);
+		engine_thread_abandon(instance);
+	}
+	instance = NULL;
+	instance_users = 0;
+	pthread_mutex_init(&instance_lock, NULL);
 }
 
 int engine_get(struct engine **e, char *error, size_t error_len)
@@ -421,7 +431,8 @@ int engine_get(struct engine **e, char *error, size_t error_len)
 
 	pthread_mutex_lock(&instance_lock);
 	if (!hooked)
-		hooked = pthread_atfork(NULL, NULL, after_fork_in_child) == 0;
+		hooked =
+			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 	if (!instance)
 		ret = engine_new(&instance, error, error_len);
 	if (!ret) {
@@ -437,10 +448,8 @@ void engine_put(struct engine *e)
 	pthread_mutex_lock(&instance_lock);
 	if (--instance_users == 0) {
 		instance = NULL;
-		if (!engine_is_foreign()) {
-			engine_thread_stop(e);
-			engine_free(e);
-		}
+		engine_thread_stop(e);
+		engine_free(e);
 	}
 	pthread_mutex_unlock(&instance_lock);
 }

@@ -54,8 +54,6 @@ struct engine {
 };
 
 uint64_t engine_now_ns(void);
-/* In the child of a fork the engine is the parent's: nothing may be driven. */
-bool engine_is_foreign(void);
 /* Under the lock: have this QP served by the step. */
 void engine_make_ready(struct engine *e, struct engine_qp *eqp);
 /* Under the lock. True: something was received or is left to do. */
@@ -65,6 +63,8 @@ uint64_t engine_next_due_ns(const struct engine *e);
 
 int engine_thread_start(struct engine *e);
 void engine_thread_stop(struct engine *e);
+/* In the child of a fork, where the thread doesn't exist. */
+void engine_thread_abandon(struct engine *e);
 /* Under the lock, before letting go: wake the thread if it would sleep past something due. */
 void engine_thread_remind(struct engine *e);
 

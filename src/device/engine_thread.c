@@ -82,7 +82,8 @@ static bool drive(struct engine *e, uint64_t *due_ns)
 {
 	bool busy;
 
-	/* Taken: its holder drives, or has the control path; in either case he reminds us of what is left. */
+	/* Taken: its holder drives, or has the control path; in either case he reminds us of what
+	 * is left. */
 	if (pthread_mutex_trylock(&e->lock)) {
 		doze();
 		return true;
@@ -198,6 +199,11 @@ void engine_thread_stop(struct engine *e)
 	if (write(e->wake_fd, &one, sizeof(one)) < 0)
 		log_debug("waking the background thread failed: errno %d", errno);
 	pthread_join(e->thread, NULL);
+	close_fds(e);
+}
+
+void engine_thread_abandon(struct engine *e)
+{
 	close_fds(e);
 }
 
