@@ -43,11 +43,6 @@ int forward_init(struct port *port)
 	return 0;
 }
 
-static size_t packets_of(const struct burst *burst)
-{
-	return (burst->len + burst->seg_len - 1) / burst->seg_len;
-}
-
 void forward_flush(struct port *port)
 {
 	struct forward *f = &port->forward;
@@ -88,7 +83,7 @@ void forward_add(struct port *port, unsigned block, const struct burst *burst)
 	memcpy(f->buf + f->len + sizeof(r), burst->data, burst->len);
 	memset(f->buf + f->len + sizeof(r) + burst->len, 0, padded(burst->len) - burst->len);
 	f->len += sizeof(r) + padded(burst->len);
-	f->packets += (unsigned)packets_of(burst);
+	f->packets += burst_packets(burst);
 }
 
 /* The records of a datagram whose head was checked. A process of the same user is trusted to be no
@@ -111,7 +106,7 @@ void forward_receive(struct port *port, const uint8_t *data, size_t len)
 			.path = r.path, .data = data + at, .len = r.len, .seg_len = r.seg_len
 		};
 		at += padded(r.len);
-		port->stats.received_forwarded += packets_of(&burst);
+		port->stats.received_forwarded += burst_packets(&burst);
 		flows_learn(port, &burst.path);
 		port_route_burst(port, &burst, true);
 	}

@@ -141,6 +141,13 @@ struct port {
 	struct port_stats stats;
 };
 
+static inline unsigned burst_packets(const struct burst *burst)
+{
+	if (burst->len <= burst->seg_len) /* also the empty datagram */
+		return 1;
+	return (unsigned)((burst->len + burst->seg_len - 1) / burst->seg_len);
+}
+
 /* sockets.c. A UDP socket for this family, or -errno. */
 int socket_udp(bool ipv4);
 int socket_set(int fd, int level, int option, int value);

@@ -39,15 +39,15 @@ static bool is_local(struct port *port, const uint8_t *packet)
 
 static void deliver(struct port *port, const struct burst *burst)
 {
-	port->stats.received += (burst->len + burst->seg_len - 1) / burst->seg_len;
+	port->stats.received += burst_packets(burst);
 	if (port->tap)
 		tap_received(port->tap, &burst->path, burst->data, burst->len, burst->seg_len);
 	port->callbacks.receive(port->arg, burst);
 }
 
-static void dropped(struct port *port, enum drop reason, size_t packets)
+static void dropped(struct port *port, enum drop reason, unsigned packets)
 {
-	port->callbacks.dropped(port->arg, reason, (unsigned)packets);
+	port->callbacks.dropped(port->arg, reason, packets);
 }
 
 /* Packets of one owner. */
@@ -56,12 +56,12 @@ static void route_run(struct port *port, const struct burst *run, bool local, bo
 	if (local)
 		deliver(port, run);
 	else if (forwarded) /* its block was given back meanwhile; never forward twice */
-		dropped(port, DROP_FORWARD, (run->len + run->seg_len - 1) / run->seg_len);
+		dropped(port, DROP_FORWARD, burst_packets(run));
 	else
 		forward_add(port, dest_block(run->data), run);
 }
 
-/* Multicast packets reach every member by themselves, and garbage for nobody is ours to count. */
+/* Multicast packets reach every member by themselves. */
 static bool packet_is_local(struct port *port, const struct burst *burst, size_t at, bool multicast)
 {
 	return multicast || is_local(port, burst->data + at);
@@ -75,8 +75,7 @@ void port_route_burst(struct port *port, const struct burst *burst, bool forward
 	bool local;
 
 	if (burst->len < PACKET_MIN || burst->seg_len < PACKET_MIN) {
-		dropped(port, DROP_SHORT,
-			burst->len <= burst->seg_len ? 1 : burst->len / burst->seg_len);
+		dropped(port, DROP_SHORT, burst_packets(burst));
 		return;
 	}
 	tail = burst->len % burst->seg_len;
