@@ -91,7 +91,7 @@ def write(a, b, length):
 
 
 def write_imm(a, b, length):
-    b.qp.post_recv(RecvWR(4, 0, None))
+    b.qp.post_recv(RecvWR(4, 1, [b.sge(1, SIZE - 1)]))
     remote(a, b, e.IBV_WR_RDMA_WRITE_WITH_IMM, length)
     a.complete(e.IBV_WC_RDMA_WRITE)
     assert b.complete(e.IBV_WC_RECV_RDMA_WITH_IMM).byte_len == length

@@ -198,7 +198,7 @@ def dropped(r, host, user):
     process.wait(r.deadline(10))
     counts = dict.fromkeys(REASONS, 0)
     for reason in REASONS:
-        for n in re.findall(r"\b%s\b[ :=]*(\d+)" % reason, process.output()):
+        for n in re.findall(r"dropped %s +(\d+)" % reason, process.output()):
             counts[reason] += int(n)
     return counts
 
