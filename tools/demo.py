@@ -20,7 +20,6 @@ import threading
 import time
 
 NOBODY = 65534
-SERVER_PORT, RELAY_PORT = 18515, 18516
 PACKETS_SHOWN = 16
 OPCODES = {0x00: "SEND First", 0x01: "SEND Middle", 0x02: "SEND Last", 0x04: "SEND Only",
            0x11: "ACK"}
@@ -83,17 +82,24 @@ class Stage:
         shutil.rmtree(self.out, ignore_errors=True)
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
 class Relay(threading.Thread):
     """Passes one TCP connection on and remembers what was said: [(from client?, bytes)...]."""
 
     def __init__(self):
         super().__init__(daemon=True)
         self.said = []
-        self.listener = socket.create_server(("127.0.0.1", RELAY_PORT))
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.server_port = free_port()
 
     def run(self):
         client = self.listener.accept()[0]
-        server = socket.create_connection(("127.0.0.1", SERVER_PORT))
+        server = socket.create_connection(("127.0.0.1", self.server_port))
         back = threading.Thread(target=self._pass, args=(server, client, False), daemon=True)
         back.start()
         self._pass(client, server, True)
@@ -139,15 +145,15 @@ def show_devices(stage):
     return found
 
 
-def wait_listening(server):
+def wait_listening(server, port):
     for _ in range(500):
         with open("/proc/net/tcp") as f, open("/proc/net/tcp6") as f6:
-            if re.search(r":%04X [0-9A-F]+:0000 0A" % SERVER_PORT, f.read() + f6.read()):
+            if re.search(r":%04X [0-9A-F]+:0000 0A" % port, f.read() + f6.read()):
                 return
         if server.poll() is not None:
             break
         time.sleep(0.01)
-    fail("the server does not listen on TCP port %d" % SERVER_PORT, server.communicate(timeout=1)[0])
+    fail("the server does not listen on TCP port %d" % port, server.communicate(timeout=1)[0])
 
 
 def run_pingpong(stage, device, gid):
@@ -158,12 +164,12 @@ def run_pingpong(stage, device, gid):
     relay.start()
     ends = []
     try:
-        for name, more in (("server", ["-p", str(SERVER_PORT)]),
-                           ("client", ["-p", str(RELAY_PORT), "127.0.0.1"])):
+        for name, more in (("server", ["-p", str(relay.server_port)]),
+                           ("client", ["-p", str(relay.port), "127.0.0.1"])):
             ends.append(subprocess.Popen(stage.run_prefix(name + ".pcap") + args + more, text=True,
                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
             if name == "server":
-                wait_listening(ends[0])
+                wait_listening(ends[0], relay.server_port)
         outputs = [end.communicate(timeout=20)[0] for end in ends]
     except subprocess.TimeoutExpired:
         fail("the programs did not end within 20 s")
@@ -248,7 +254,8 @@ def main(build):
     Style.title("The captures")
     for name in ("client.pcap", "server.pcap"):
         print("  " + os.path.relpath(os.path.join(stage.results, name)))
-    print("  Wireshark opens them; or: tshark -r %s" % os.path.relpath(capture))
+    print("  Wireshark opens them; or: %s decode %s" % (
+        os.path.relpath(os.path.join(build, "rocelink")), os.path.relpath(capture)))
 
 
 if __name__ == "__main__":
