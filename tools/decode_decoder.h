@@ -6,6 +6,8 @@
 #ifndef ROCELINK_TOOLS_DECODE_DECODER_H
 #define ROCELINK_TOOLS_DECODE_DECODER_H
 
+#include <stdio.h>
+
 #include "tools/decode_roce.h"
 #include "tools/decode_tcp.h"
 

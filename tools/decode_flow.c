@@ -147,6 +147,12 @@ void flow_learn_mtu(struct flow *flow, unsigned mtu)
 	flow->mtu = mtu;
 	for (unsigned i = 0; i < FLOW_READS; i++)
 		flow->reads[i].span = read_span(flow->reads[i].dma_len, mtu);
+	if (flow->slack) {
+		const struct flow_read *last = &flow->reads[(flow->n_reads - 1) % FLOW_READS];
+
+		flow->next = psn_add(last->psn, last->span);
+		flow->slack = 0;
+	}
 }
 
 /* The only path MTU with which a READ of this length takes so many PSNs. */
@@ -181,7 +187,7 @@ static unsigned hole_before(struct flow *flow, struct psn psn)
 	unsigned hole = (unsigned)psn_diff(psn, flow->next);
 	const struct flow_read *last;
 
-	if (flow->slack && flow->n_reads && hole <= flow->slack) {
+	if (flow->slack && hole <= flow->slack) {
 		last = &flow->reads[(flow->n_reads - 1) % FLOW_READS];
 		learn_from_span(flow, last->dma_len, (unsigned)psn_diff(psn, last->psn));
 		hole = 0;
