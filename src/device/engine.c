@@ -192,7 +192,7 @@ static void transmit(struct engine *e)
 	flush(e);
 }
 
-bool engine_step(struct engine *e)
+bool engine_step(struct engine *e, bool may_defer)
 {
 	int bursts;
 
@@ -200,14 +200,20 @@ bool engine_step(struct engine *e)
 	bursts = port_receive(e->port, RECEIVE_BUDGET);
 	collect_kicked(e);
 	run_timers(e);
-	if (!e->blocked || flush(e))
+	/*
+	 * What came in is for a program that polls: it gets its completions first. Its answer,
+	 * posted next, takes the acknowledgement with it in one send; or else its next poll sends
+	 * it.
+	 */
+	e->deferred = may_defer && bursts > 0 && e->dozing && !e->deferred;
+	if (!e->deferred && (!e->blocked || flush(e)))
 		transmit(e);
 	return bursts > 0 || (e->ready_first && !e->blocked);
 }
 
 uint64_t engine_next_due_ns(const struct engine *e)
 {
-	if (e->ready_first && !e->blocked)
+	if (e->ready_first && !e->blocked && !e->deferred)
 		return 0;
 	return timers_next(&e->timers);
 }
@@ -219,8 +225,10 @@ void engine_lock(struct engine *e)
 
 static void serve_kicked(struct engine *e)
 {
+	if (atomic_load(&e->kicked))
+		e->deferred = false;
 	collect_kicked(e);
-	if (e->ready_first && !e->blocked) {
+	if (e->ready_first && !e->blocked && !e->deferred) {
 		e->now_ns = engine_now_ns();
 		transmit(e);
 	}
@@ -251,7 +259,7 @@ void engine_poll(struct engine *e)
 	atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
 	if (pthread_mutex_trylock(&e->lock))
 		return;
-	engine_step(e);
+	engine_step(e, true);
 	engine_unlock(e);
 }
 

@@ -41,10 +41,13 @@ struct engine {
 
 	/* The background thread. */
 	pthread_t thread;
-	int wake_fd;		  /* eventfd */
-	int epoll_fd;		  /* wake_fd, the port, netmon */
-	struct netmon *netmon;	  /* or NULL: changes aren't followed */
-	uint64_t wake_ns;	  /* under the lock: when the thread wakes by itself */
+	int wake_fd;	       /* eventfd */
+	int epoll_fd;	       /* wake_fd, the port, netmon */
+	struct netmon *netmon; /* or NULL: changes aren't followed */
+	uint64_t wake_ns;      /* under the lock: when the thread wakes by itself */
+	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
+	bool deferred; /* under the lock: replies wait for the program's next call; only while
+			  dozing */
 	_Atomic uint32_t polls;	  /* how often a program's poll drove a step */
 	_Atomic uint32_t waiters; /* threads in engine_wait_fd */
 	_Atomic bool stopping;
@@ -56,8 +59,8 @@ struct engine {
 uint64_t engine_now_ns(void);
 /* Under the lock: have this QP served by the step. */
 void engine_make_ready(struct engine *e, struct engine_qp *eqp);
-/* Under the lock. True: something was received or is left to do. */
-bool engine_step(struct engine *e);
+/* Under the lock. True: something was received or is left to do. may_defer: see engine_poll. */
+bool engine_step(struct engine *e, bool may_defer);
 /* Under the lock: what the background thread must be up for. */
 uint64_t engine_next_due_ns(const struct engine *e);
 

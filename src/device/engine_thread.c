@@ -77,6 +77,14 @@ static bool others_drive(struct engine *e, struct watcher *w)
 	return w->spinning || atomic_load(&e->waiters);
 }
 
+static void set_dozing(struct engine *e)
+{
+	if (pthread_mutex_trylock(&e->lock))
+		return;
+	e->dozing = true;
+	engine_unlock(e);
+}
+
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
 static bool drive(struct engine *e, uint64_t *due_ns)
 {
@@ -88,7 +96,8 @@ static bool drive(struct engine *e, uint64_t *due_ns)
 		doze();
 		return true;
 	}
-	busy = engine_step(e);
+	e->dozing = false;
+	busy = engine_step(e, false);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
 	engine_unlock(e);
 	return busy;
@@ -117,8 +126,10 @@ static void *run(void *arg)
 	while (!atomic_load(&e->stopping)) {
 		handle_events(e, timeout_ms(due));
 		do {
-			while (others_drive(e, &watcher) && !atomic_load(&e->stopping))
+			while (others_drive(e, &watcher) && !atomic_load(&e->stopping)) {
+				set_dozing(e);
 				doze();
+			}
 		} while (drive(e, &due) && !atomic_load(&e->stopping));
 	}
 	return NULL;
@@ -221,7 +232,7 @@ int engine_wait_fd(struct engine *e, int fd)
 		int n;
 
 		engine_lock(e);
-		due = engine_step(e) ? 0 : engine_next_due_ns(e);
+		due = engine_step(e, false) ? 0 : engine_next_due_ns(e);
 		engine_unlock(e);
 		n = poll(fds, 2, timeout_ms(due));
 		if (n < 0) {

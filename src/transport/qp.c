@@ -306,17 +306,20 @@ bool qp_tx(struct qp *qp, struct outbox *box, uint64_t now_ns)
 	case IBV_QPS_SQE:
 		if (state_of(qp) == IBV_QPS_SQE)
 			completer_flush_send(qp);
-		return responder_tx(qp, box, &budget);
+		more = responder_tx(qp, box, &budget);
+		return responder_tx_ack(qp, box) || more;
 	case IBV_QPS_RTS:
 	case IBV_QPS_SQD:
 		more = responder_tx(qp, box, &budget);
 		if (!more && can_receive(state_of(qp)))
 			more = requester_tx(qp, box, now_ns, &budget);
+		/* Last, since a short packet may end a segmented send but not begin one. */
+		more = responder_tx_ack(qp, box) || more;
 		check_drained(qp);
 		return more;
 	case IBV_QPS_ERR:
 		/* The NAK that tells why, and what was posted since. */
-		more = responder_tx(qp, box, &budget);
+		more = responder_tx_ack(qp, box);
 		completer_flush_send(qp);
 		responder_flush(qp);
 		return more;

@@ -95,8 +95,12 @@ enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns)
 enum drop responder_uc_rx(struct qp *qp, const struct packet *pkt);
 enum drop responder_ud_rx(struct qp *qp, const struct packet *pkt, const struct path *path);
 
-/* Send replies owed. True when the outbox is full or the budget used up while more is owed. */
+/* Send READ and atomic responses owed. True when the outbox is full or the budget used up while
+ * more is owed. */
 bool responder_tx(struct qp *qp, struct outbox *box, uint32_t *budget);
+/* Send the ACK or NAK owed, unless responses that come before it are. True when the outbox is full.
+ */
+bool responder_tx_ack(struct qp *qp, struct outbox *box);
 
 /* Complete the receive in progress and all posted ones with IBV_WC_WR_FLUSH_ERR. */
 void responder_flush(struct qp *qp);

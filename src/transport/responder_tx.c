@@ -144,7 +144,12 @@ bool responder_tx(struct qp *qp, struct outbox *box, uint32_t *budget)
 			break;
 		r->reply_head++;
 	}
-	if (r->reply_head != r->reply_tail)
-		return true;
-	return r->ack_due && !put_ack(qp, box);
+	return r->reply_head != r->reply_tail;
+}
+
+bool responder_tx_ack(struct qp *qp, struct outbox *box)
+{
+	const struct responder *r = &qp->resp;
+
+	return r->ack_due && r->reply_head == r->reply_tail && !put_ack(qp, box);
 }
