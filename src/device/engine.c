@@ -304,6 +304,11 @@ void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
 {
 	struct mcast_member *m, *next;
 
+	/* A program destroys its queue pair right after the last completion: the acknowledgement
+	 * that engine_step() held back for it must leave, or the peer runs out of retries. */
+	e->deferred = false;
+	if (!e->blocked || flush(e))
+		transmit(e);
 	for (m = e->members; m; m = next) {
 		next = m->next;
 		if (m->eqp == eqp)
