@@ -154,6 +154,7 @@ SPECIALS = [
     (specials.pyverbs_traffic,      "host4",         "host6 lo4 lo6 root@host4"),
     (specials.two_programs,         "host4",         "net4 lo4 root@net6"),
     (specials.eight_pairs,          "host4",         "net4 netll lo4"),
+    (specials.last_ack,             "lo4",           "net4 net6"),
     (specials.run_infinitely,       "net4",          "host4"),
     (specials.kill_one,             "host4",         "net4 lo6"),
     (specials.garbage,              "host4",         ""),
@@ -173,7 +174,7 @@ def pair_row(program, arguments, place, user):
     args = shlex.split(arguments)
 
     def run(runner):
-        seconds = 90 if "100000" in arguments else 40
+        seconds = 180 if "100000" in arguments else 40
         server, client = runner.start_pair(program, args, runner.world.places[place], user)
         deadline = runner.deadline(seconds)
         client.wait(deadline)

@@ -158,6 +158,18 @@ def eight_pairs(r, place, user):
         expect.check_pair("ibv_rc_pingpong", args, ends[0].output(), ends[1].output())
 
 
+def last_ack(r, place, user):
+    """
+    Many very short runs: whichever end is done first destroys its queue pair at once, and must not
+    take with it the acknowledgement that the other end waits for.
+    """
+    for _ in range(12):
+        args = ["-n", "3", "-s", "64"]
+        ends = r.start_pair("ibv_rc_pingpong", args, place, user)
+        finish(ends, r.deadline(15))
+        expect.check_pair("ibv_rc_pingpong", args, ends[0].output(), ends[1].output())
+
+
 def run_infinitely(r, place, user):
     """A test without end, stopped by a signal; the next pair is none the worse for it."""
     deadline = r.deadline(30)
