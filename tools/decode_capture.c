@@ -34,7 +34,7 @@ struct capture {
 struct link_header {
 	size_t len;
 	uint16_t ethertype; /* 0: the IP version tells */
-	bool second_sight;  /* a copy of a frame that was captured before */
+	bool second_sight;  /* the same frame as another in the file */
 };
 
 typedef bool (*link_parse)(struct link_header *h, const uint8_t *data, size_t len);
@@ -48,10 +48,13 @@ static bool parse_ethernet(struct link_header *h, const uint8_t *data, size_t le
 	return true;
 }
 
-/* The "any" device sees what goes through the loopback interface twice: on its way out and in. */
+/*
+ * The "any" device sees what goes through the loopback interface twice, on its way out and in.
+ * libpcap keeps the one that comes in; so does this.
+ */
 static bool is_second_sight(unsigned arphrd, unsigned packet_type)
 {
-	return arphrd == ARPHRD_OF_LOOPBACK && packet_type != SLL_OUTGOING;
+	return arphrd == ARPHRD_OF_LOOPBACK && packet_type == SLL_OUTGOING;
 }
 
 static bool parse_sll(struct link_header *h, const uint8_t *data, size_t len)

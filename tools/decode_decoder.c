@@ -98,12 +98,15 @@ static void enter_message(struct decoder *d, const struct frame *f, struct tcp_c
 	m->repeated = m->n_told > 0 && !news;
 }
 
-static enum tcp_change change_of(const struct frame *f, bool new)
+static enum tcp_change change_of(struct tcp_half *h, const struct frame *f, bool new)
 {
+	bool closed = h->closed;
+
+	h->closed |= (f->tcp_flags & (TCP_FIN | TCP_RST)) != 0;
 	if (f->tcp_flags & TCP_RST)
 		return TCP_WAS_RESET;
 	if (f->tcp_flags & TCP_FIN)
-		return TCP_CLOSED;
+		return closed ? TCP_NOTHING : TCP_CLOSED;
 	return new && f->tcp_flags &TCP_SYN ? TCP_OPENED : TCP_NOTHING;
 }
 
@@ -123,7 +126,7 @@ static void on_tcp(struct decoder *d, const struct frame *f)
 	}
 	e.from = c->exchange->side[side].party;
 	e.to = c->exchange->side[!side].party;
-	e.change = change_of(f, new);
+	e.change = change_of(&c->half[side], f, new);
 	while (tcp_next_message(c, side, &m)) {
 		enter_message(d, f, c, side, &m);
 		e.messages = decode_realloc(e.messages, (e.n_messages + 1) * sizeof(*e.messages));

@@ -67,6 +67,6 @@ void packet_details(const struct roce *r, char *buf,
 		    size_t len); /* extended headers and note; may be "" */
 void told_format(const struct told *t, char *buf, size_t len);
 /* Text of strangers: control characters and bytes that are not ASCII become '?'. */
-void clean(char *text);
+void text_clean(char *text);
 
 #endif

@@ -74,6 +74,7 @@ struct party *party_get(struct parties *p, const struct gid *address, unsigned s
 	party = decode_alloc(sizeof(*party));
 	party->address = *address;
 	party->index = p->count++;
+	party->second = side;
 	if (party->index < 26)
 		snprintf(party->name, sizeof(party->name), "%c", (char)('A' + party->index));
 	else

@@ -17,6 +17,7 @@ struct party {
 	unsigned index;
 	char name[16];	/* "A" ... "Z", then "P27" ... */
 	bool announced; /* the reader was told its address */
+	bool second;	/* of two programs at this address */
 	struct party *next;
 };
 

@@ -131,7 +131,7 @@ __attribute__((format(printf, 4, 5))) static void add_line(struct svg_sink *s,
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	clean(text);
+	text_clean(text);
 	row->label = copy(text);
 	row->note = copy("");
 }

@@ -171,13 +171,11 @@ struct tcp_conn *tcp_input(struct tcp_table *t, const struct frame *f, unsigned 
 	struct tcp_conn *c = find(*bucket, f, side);
 	bool syn = (f->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 
-	*new = !c || (syn && c->closed);
+	*new = !c || (syn && (c->half[0].closed || c->half[1].closed));
 	if (*new) {
 		*side = guess_side(f);
 		c = add(t, bucket, f, *side);
 	}
-	if (f->tcp_flags & (TCP_FIN | TCP_RST))
-		c->closed = true;
 	half_input(&c->half[*side], f);
 	return c;
 }

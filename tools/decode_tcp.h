@@ -16,6 +16,7 @@ struct tcp_half {
 	struct exchange_half exchange;
 	struct gid address;
 	uint16_t port;
+	bool closed;   /* its FIN was seen */
 	bool synced;   /* next is valid */
 	uint32_t next; /* sequence number expected */
 	uint8_t *buf;  /* in order, not yet consumed */
@@ -26,7 +27,6 @@ struct tcp_half {
 
 struct tcp_conn {
 	struct tcp_half half[2]; /* 0: the client's bytes, 1: the server's */
-	bool closed;		 /* a new SYN starts another connection */
 	struct exchange *exchange;
 	struct tcp_conn *next_hash, *next;
 };

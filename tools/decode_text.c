@@ -28,7 +28,8 @@ static void introduce(struct text_sink *s, struct party *p)
 	if (!p || p->announced)
 		return;
 	p->announced = true;
-	fprintf(s->out, INDENT "%s is %s\n", p->name, address_format(&p->address, address));
+	fprintf(s->out, INDENT "%s is %s%s\n", p->name, p->second ? "another program at " : "",
+		address_format(&p->address, address));
 }
 
 static void begin_line(struct text_sink *s, const struct event *e)
@@ -94,7 +95,7 @@ static void print_use(struct text_sink *s, const struct event *e, const struct m
 
 static void print_message(struct text_sink *s, const struct event *e, struct message *m)
 {
-	clean(m->text);
+	text_clean(m->text);
 	begin_line(s, e);
 	fprintf(s->out, "%s, ", protocol_title(m->protocol));
 	if (m->bytes) {

@@ -8,7 +8,7 @@
 
 #include "tools/decode_decoder.h"
 
-void clean(char *text)
+void text_clean(char *text)
 {
 	for (; *text; text++)
 		if (*text < ' ' || *text > '~')
@@ -188,5 +188,5 @@ void told_format(const struct told *t, char *buf, size_t len)
 		add(buf, len, "R_Key 0x%08x  VA 0x%" PRIx64, t->rkey, t->va);
 	if (t->has & TOLD_LENGTH)
 		add(buf, len, "length %" PRIu64, t->length);
-	clean(buf);
+	text_clean(buf);
 }
