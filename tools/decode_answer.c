@@ -115,12 +115,10 @@ static void track_nak(struct flows *fl, struct flow *requests, struct roce *r)
 	if (requests)
 		r->answers_last = request_number(fl, requests, r->p.psn);
 	if (code == NAK_PSN_SEQUENCE)
-		note_add(r, "%s: expects PSN 0x%06x; %s", nak_name(code), r->p.psn.v,
-			 nak_explanation(code));
+		note_add(r, "expects PSN 0x%06x", r->p.psn.v);
 	else
-		note_add(r, "%s: %s", nak_name(code), nak_explanation(code));
-	if (code != NAK_PSN_SEQUENCE)
 		note_answers(r, "refuses");
+	note_add(r, "%s", nak_explanation(code));
 }
 
 static void track_acknowledge(struct flows *fl, struct flow *requests, const struct frame *f,

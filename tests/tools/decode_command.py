@@ -118,6 +118,28 @@ class Captures(unittest.TestCase):
         self.assertEqual(done.stdout, run("--json", capture("ud")).stdout)
 
 
+    def test_pcapng_and_nanoseconds(self):
+        with open(capture("ud"), "rb") as file:
+            data = file.read()
+
+        def block(kind, body):
+            body += b"\0" * (-len(body) % 4)
+            return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+        pcapng = block(0x0a0d0d0a, struct.pack("<IHHq", 0x1a2b3c4d, 1, 0, -1))
+        pcapng += block(1, struct.pack("<HHI", 1, 0, 0))
+        nano = struct.pack("<I", 0xa1b23c4d) + data[4:24]
+        for at, length in frames_of(data):
+            seconds, micros = struct.unpack_from("<II", data, at - 16)
+            time = seconds * 1000000 + micros
+            pcapng += block(6, struct.pack("<IIIII", 0, time >> 32, time & 0xffffffff, length, length) +
+                            data[at:at + length])
+            nano += struct.pack("<IIII", seconds, micros * 1000, length, length) + data[at:at + length]
+        expected = run("--json", capture("ud")).stdout
+        self.assertEqual(run("--json", "-", stdin=pcapng).stdout, expected)
+        self.assertEqual(run("--json", "-", stdin=nano).stdout, expected)
+
+
 class Damage(unittest.TestCase):
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
