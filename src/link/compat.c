@@ -17,9 +17,17 @@ void compat_init(struct session *s, enum rocelink_compat mode)
 	s->greeted = true;
 }
 
-void compat_set_type(struct session *s, uint8_t wire_qp_type)
+static void set_type(struct qp_values *q, uint8_t type)
+{
+	q->type = type;
+	q->qkey = type == WIRE_UD ? COMPAT_QKEY : 0;
+}
+
+void compat_set_type(struct session *s, uint8_t wire_qp_type, struct message *heard)
 {
 	s->compat.type = wire_qp_type;
+	for (unsigned i = 0; heard && i < heard->qp_count; i++)
+		set_type(&heard->qps[i], wire_qp_type);
 }
 
 /* Hexadecimal digits of fixed width, followed by `end`. */
@@ -85,14 +93,13 @@ static int hear_records(struct session *s, struct message *m, struct rocelink_er
 	message_init(m, FRAME_HELLO);
 	for (unsigned i = 0; i < s->compat.records_total; i++) {
 		struct qp_values q = {
-			.type = s->compat.type == WIRE_XRC_INI ? WIRE_XRC_TGT : s->compat.type,
 			.mtu = IBV_MTU_4096,
 			.initiator_depth = 1,
 			.responder_depth = 1,
-			.qkey = s->compat.type == WIRE_UD ? COMPAT_QKEY : 0,
 		};
 		struct gid_value gid = { .kind = ROCELINK_GID_ROCE_V2 };
 
+		set_type(&q, s->compat.type);
 		if (!parse_record(s->in.data + (size_t)COMPAT_RECORD_LEN * i, &q, &gid)) {
 			message_free(m);
 			return garbage(s, err);

@@ -15,8 +15,11 @@ enum {
 };
 
 void compat_init(struct session *s, enum rocelink_compat mode);
-/* Before the first byte is taken: the type, and how many records come (PINGPONG: one). */
-void compat_set_type(struct session *s, uint8_t wire_qp_type);
+/*
+ * The records don't say what type they are of: the program's own queue pairs tell. `heard`, unless
+ * NULL, is a HELLO that was made from records before the program had added any.
+ */
+void compat_set_type(struct session *s, uint8_t wire_qp_type, struct message *heard);
 int compat_next(struct session *s, struct message *m, struct rocelink_error *err);
 void compat_say(struct session *s, const struct message *m);
 bool compat_may_end(const struct session *s);

@@ -151,7 +151,7 @@ static int start_step(struct rocelink_conn *conn, struct rocelink_error *err)
 	if (!conn->started)
 		return ROCELINK_OK;
 	if (conn->config->compat)
-		compat_set_type(&conn->line.session, conn->qps[0].values.type);
+		compat_set_type(&conn->line.session, conn->qps[0].values.type, &conn->peer_hello);
 	rc = conn_choose_gids(conn, err);
 	if (!rc)
 		rc = conn_init_qps(conn, err);
