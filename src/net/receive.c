@@ -14,7 +14,7 @@
 #include "net/port_internal.h"
 
 #define EMPTY_POLLS 4 /* of the hot socket between two rounds */
-#define FULL_POLLS  8
+#define FULL_POLLS  16
 #define EVENTS	    32
 
 static uint32_t dest_block(const uint8_t *packet)
@@ -210,15 +210,18 @@ static int scan(struct port *port, int budget)
 
 int port_receive(struct port *port, int budget)
 {
+	bool look_around = true;
 	int bursts = 0;
 
-	if (port->hot) {
+	/* When it is time to look around after empty polls, epoll tells of the hot socket as well.
+	 */
+	if (port->hot && port->idle_polls < EMPTY_POLLS) {
 		bursts = drain(port, port->hot, budget);
-		if (bursts ? ++port->hot_polls < FULL_POLLS : ++port->idle_polls < EMPTY_POLLS)
-			goto out;
+		port->idle_polls = bursts ? 0 : port->idle_polls + 1;
+		look_around = bursts && ++port->hot_polls >= FULL_POLLS;
 	}
-	bursts += scan(port, budget);
-out:
+	if (look_around)
+		bursts += scan(port, budget);
 	forward_flush(port);
 	return bursts;
 }
