@@ -18,6 +18,7 @@
 enum { SECRET_MIN_LEN = 16, SECRET_MAX_LEN = 4096 };
 
 static const char salt[] = "rocelink psk 1";
+static const unsigned char session_context[] = { 'r', 'l' };
 
 static int ssl_fail(struct rocelink_error *err, const char *what, const char *which)
 {
@@ -104,6 +105,7 @@ static SSL_SESSION *psk_session(const struct security *s, SSL *ssl)
 
 	if (session && cipher && SSL_SESSION_set1_master_key(session, s->psk, sizeof(s->psk)) &&
 	    SSL_SESSION_set_cipher(session, cipher) &&
+	    SSL_SESSION_set1_id_context(session, session_context, sizeof(session_context)) &&
 	    SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
 		return session;
 	SSL_SESSION_free(session);
@@ -182,6 +184,8 @@ static int make_ctx(struct security *s, const struct rocelink_security *o,
 	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
 	SSL_CTX_set_num_tickets(ctx, 0);
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+	/* A secret is a session in OpenSSL's eyes, and those need a context where peers are verified. */
+	SSL_CTX_set_session_id_context(ctx, session_context, sizeof(session_context));
 	SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
 	SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256");
 	SSL_CTX_set_alpn_protos(ctx, alpn, sizeof(alpn) - 1);
