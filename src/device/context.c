@@ -214,3 +214,10 @@ int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own
 	pthread_mutex_unlock(&ctx->lock);
 	return rc;
 }
+
+void dev_object_unuse(struct dev_context *ctx, int *users)
+{
+	pthread_mutex_lock(&ctx->lock);
+	--*users;
+	pthread_mutex_unlock(&ctx->lock);
+}

@@ -136,13 +136,15 @@ int dev_cq_destroy(struct ibv_cq *ibv)
 
 	if (dev_forked(cq->ctx))
 		return 0;
-	rc = dev_object_remove(cq->ctx, &cq->link, &cq->users,
-			       (int *[]){ ch ? &ch->ibv.refcnt : NULL }, 1);
+	rc = dev_object_remove(cq->ctx, &cq->link, &cq->users, NULL, 0);
 	if (rc) {
 		log_info("destroy_cq: queue pairs still use it");
 		return rc;
 	}
 	await_acks(cq);
+	/* Only now: the channel may be destroyed as soon as nobody uses it. */
+	if (ch)
+		dev_object_unuse(cq->ctx, &ch->ibv.refcnt);
 	dev_cq_release(cq);
 	return 0;
 }

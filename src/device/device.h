@@ -194,6 +194,8 @@ void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *li
 /* Take it out, unless it has users itself: -EBUSY. */
 int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own_users,
 		      int *const users[], size_t n);
+/* One user less, later than the object was taken out. */
+void dev_object_unuse(struct dev_context *ctx, int *users);
 
 /* port_attr.c */
 void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr);

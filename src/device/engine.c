@@ -10,6 +10,7 @@
 #include "device/engine_internal.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,11 +20,13 @@
 #include "base/log.h"
 #include "base/settings.h"
 
-#define OUTBOX_BYTES	(512u << 10)
-#define RECEIVE_BUDGET	16 /* bursts in one step */
-#define TRANSMIT_VISITS 64 /* QPs served between two looks at the socket */
-#define WINDOW_MIN	(64u << 10)
-#define WINDOW_MAX	(512u << 10)
+#define OUTBOX_BYTES	   (512u << 10)
+#define RECEIVE_BUDGET	   16 /* bursts in one step */
+#define TRANSMIT_VISITS	   64 /* QPs served between two looks at the socket */
+#define POLLS_BEFORE_YIELD 64 /* empty ones in a row */
+#define POLLS_PER_YIELD	   8
+#define WINDOW_MIN	   (64u << 10)
+#define WINDOW_MAX	   (512u << 10)
 
 uint64_t engine_now_ns(void)
 {
@@ -256,11 +259,19 @@ void engine_kick(struct engine *e, struct engine_qp *eqp)
 
 void engine_poll(struct engine *e)
 {
+	bool busy;
+
 	atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
 	if (pthread_mutex_trylock(&e->lock))
 		return;
-	engine_step(e, true);
+	busy = engine_step(e, true);
+	e->empty_polls = busy ? 0 : e->empty_polls + 1;
+	busy = e->empty_polls < POLLS_BEFORE_YIELD || e->empty_polls % POLLS_PER_YIELD;
 	engine_unlock(e);
+	/* With more runnable threads than cores, the peer that this program waits for may need this
+	 * core. */
+	if (!busy)
+		sched_yield();
 }
 
 struct mem_table *engine_mem(struct engine *e)
@@ -435,6 +446,19 @@ static void after_fork_in_child(void)
 	instance = NULL;
 	instance_users = 0;
 	pthread_mutex_init(&instance_lock, NULL);
+}
+
+/* The program exits without closing: what is owed to its peers leaves. */
+static void __attribute__((destructor)) leave(void)
+{
+	struct engine *e = instance;
+
+	if (!e || pthread_mutex_trylock(&e->lock))
+		return;
+	e->deferred = false;
+	if (!e->blocked)
+		transmit(e);
+	pthread_mutex_unlock(&e->lock);
 }
 
 int engine_get(struct engine **e, char *error, size_t error_len)

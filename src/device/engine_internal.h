@@ -32,8 +32,9 @@ struct engine {
 	struct qp_table qps;
 	struct timers timers;
 	struct mcast_member *members;
-	uint64_t now_ns; /* of the step under way */
-	bool blocked;	 /* the socket was full: the outbox waits */
+	uint64_t now_ns;      /* of the step under way */
+	uint32_t empty_polls; /* in a row */
+	bool blocked;	      /* the socket was full: the outbox waits */
 	struct engine_qp *ready_first, *ready_last;
 	struct engine_qp *_Atomic kicked; /* pushed by posters without the lock */
 	uint64_t drops[DROP_COUNT];
@@ -43,6 +44,7 @@ struct engine {
 	pthread_t thread;
 	int wake_fd;	       /* eventfd */
 	int epoll_fd;	       /* wake_fd, the port, netmon */
+	int idle_epoll_fd;     /* the same without the port */
 	struct netmon *netmon; /* or NULL: changes aren't followed */
 	uint64_t wake_ns;      /* under the lock: when the thread wakes by itself */
 	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
@@ -50,6 +52,8 @@ struct engine {
 			  dozing */
 	_Atomic uint32_t polls;	  /* how often a program's poll drove a step */
 	_Atomic uint32_t waiters; /* threads in engine_wait_fd */
+	_Atomic uint32_t waits;	  /* calls of it that ended */
+	_Atomic bool parked;	  /* the thread sleeps until a waiter that comes back wakes it */
 	_Atomic bool stopping;
 
 	pthread_mutex_t observers_lock;

@@ -17,27 +17,22 @@
 #include "device/engine_internal.h"
 
 #define SPIN_CHECK_NS	 (250 * NS_PER_US)
+#define WAITER_CHECK_NS	 NS_PER_MS
+#define PARK_AFTER_NS	 (100 * NS_PER_MS)
 #define WINDOW_NS	 (100 * NS_PER_US)
 #define SPIN_INTERVAL_NS (20 * NS_PER_US) /* polls that often on the average are a polling loop */
 
-static int timeout_ms(uint64_t due_ns)
+/* Time until then as poll(2) and ppoll(2) take it; NULL: no limit. */
+static struct timespec *time_until(uint64_t due_ns, struct timespec *t)
 {
 	uint64_t now = engine_now_ns();
-	uint64_t ms;
+	uint64_t left = due_ns > now ? due_ns - now : 0;
 
 	if (due_ns == TIME_NEVER)
-		return -1;
-	if (due_ns <= now)
-		return 0;
-	ms = (due_ns - now + NS_PER_MS - 1) / NS_PER_MS;
-	return ms > 60000 ? 60000 : (int)ms;
-}
-
-static void doze(void)
-{
-	struct timespec t = { .tv_nsec = SPIN_CHECK_NS };
-
-	clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+		return NULL;
+	t->tv_sec = (time_t)(left / NS_PER_SEC);
+	t->tv_nsec = (long)(left % NS_PER_SEC);
+	return t;
 }
 
 static void tell_observers(struct engine *e)
@@ -56,11 +51,13 @@ static void drain_wake(struct engine *e)
 		;
 }
 
-/* Whether the program polls in a loop, judged over windows of time. */
+/* Whether the program drives, judged over windows of time. */
 struct watcher {
 	uint64_t since_ns;
 	uint32_t polls;
 	bool spinning;
+	uint32_t waits;		 /* engine_wait_fd calls that ended, as seen last ... */
+	uint64_t waits_since_ns; /* ... and since when there were no more */
 };
 
 /* Somebody else drives: polls in a loop, or waits on the sockets himself. */
@@ -68,45 +65,26 @@ static bool others_drive(struct engine *e, struct watcher *w)
 {
 	uint64_t now = engine_now_ns();
 	uint32_t polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
+	uint32_t waits = atomic_load_explicit(&e->waits, memory_order_relaxed);
 
 	if (now - w->since_ns >= WINDOW_NS) {
 		w->spinning = (uint64_t)(polls - w->polls) * SPIN_INTERVAL_NS >= now - w->since_ns;
 		w->since_ns = now;
 		w->polls = polls;
 	}
+	if (waits != w->waits) {
+		w->waits = waits;
+		w->waits_since_ns = now;
+	}
 	return w->spinning || atomic_load(&e->waiters);
 }
 
-static void set_dozing(struct engine *e)
-{
-	if (pthread_mutex_trylock(&e->lock))
-		return;
-	e->dozing = true;
-	engine_unlock(e);
-}
-
-/* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
-static bool drive(struct engine *e, uint64_t *due_ns)
-{
-	bool busy;
-
-	/* Taken: its holder drives, or has the control path; in either case he reminds us of what
-	 * is left. */
-	if (pthread_mutex_trylock(&e->lock)) {
-		doze();
-		return true;
-	}
-	e->dozing = false;
-	busy = engine_step(e, false);
-	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
-	engine_unlock(e);
-	return busy;
-}
-
-static void handle_events(struct engine *e, int timeout)
+/* Wait for the descriptors of this epoll, and serve them. */
+static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
 {
 	struct epoll_event events[4];
-	int n = epoll_wait(e->epoll_fd, events, 4, timeout);
+	struct timespec t;
+	int n = epoll_pwait2(epoll_fd, events, 4, time_until(until_ns, &t), NULL);
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == e->wake_fd)
@@ -117,6 +95,56 @@ static void handle_events(struct engine *e, int timeout)
 	}
 }
 
+/* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
+static bool drive(struct engine *e, uint64_t *due_ns)
+{
+	bool busy;
+
+	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
+	 * left. */
+	if (pthread_mutex_trylock(&e->lock)) {
+		handle_events(e, e->idle_epoll_fd, engine_now_ns() + SPIN_CHECK_NS);
+		return true;
+	}
+	e->dozing = false;
+	busy = engine_step(e, false);
+	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
+	engine_unlock(e);
+	return busy;
+}
+
+/*
+ * Sleep while others drive, away from the sockets. Pollers serve the timers; a waiter may sleep
+ * past a deadline that another thread's post has set, so then they are ours. A waiter that has been
+ * waiting for long is left to wait: when he comes back he wakes us.
+ */
+static void stand_by(struct engine *e, const struct watcher *w)
+{
+	uint64_t now = engine_now_ns();
+	uint64_t until = now + (w->spinning ? SPIN_CHECK_NS : WAITER_CHECK_NS);
+	uint64_t due = TIME_NEVER;
+
+	if (pthread_mutex_trylock(&e->lock) == 0) {
+		due = engine_next_due_ns(e);
+		e->dozing = w->spinning;
+		e->wake_ns = w->spinning ? 0 : due;
+		if (!w->spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
+			until = TIME_NEVER;
+			atomic_store(&e->parked, true);
+		}
+		engine_unlock(e);
+	}
+	if (!w->spinning && due < until)
+		until = due;
+	/* He came back before he could see that we are parked. */
+	if (!w->spinning && !atomic_load(&e->waiters))
+		until = 0;
+	handle_events(e, e->idle_epoll_fd, until);
+	atomic_store(&e->parked, false);
+	if (!w->spinning && engine_now_ns() >= due)
+		drive(e, &due);
+}
+
 static void *run(void *arg)
 {
 	struct engine *e = arg;
@@ -124,34 +152,38 @@ static void *run(void *arg)
 	uint64_t due = 0;
 
 	while (!atomic_load(&e->stopping)) {
-		handle_events(e, timeout_ms(due));
+		handle_events(e, e->epoll_fd, due);
 		do {
-			while (others_drive(e, &watcher) && !atomic_load(&e->stopping)) {
-				set_dozing(e);
-				doze();
-			}
+			while (others_drive(e, &watcher) && !atomic_load(&e->stopping))
+				stand_by(e, &watcher);
 		} while (drive(e, &due) && !atomic_load(&e->stopping));
 	}
 	return NULL;
 }
 
-void engine_thread_remind(struct engine *e)
+static void wake(struct engine *e)
 {
-	uint64_t due = engine_next_due_ns(e);
 	uint64_t one = 1;
 
-	if (due >= e->wake_ns)
-		return;
-	e->wake_ns = due;
 	if (write(e->wake_fd, &one, sizeof(one)) < 0)
 		log_debug("waking the background thread failed: errno %d", errno);
 }
 
-static int watch(struct engine *e, int fd)
+void engine_thread_remind(struct engine *e)
+{
+	uint64_t due = engine_next_due_ns(e);
+
+	if (due >= e->wake_ns)
+		return;
+	e->wake_ns = due;
+	wake(e);
+}
+
+static int watch(int epoll_fd, int fd)
 {
 	struct epoll_event event = { .events = EPOLLIN, .data.fd = fd };
 
-	return epoll_ctl(e->epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
 /* A program's signals are for its own threads. */
@@ -175,6 +207,8 @@ static void close_fds(struct engine *e)
 		close(e->wake_fd);
 	if (e->epoll_fd >= 0)
 		close(e->epoll_fd);
+	if (e->idle_epoll_fd >= 0)
+		close(e->idle_epoll_fd);
 }
 
 int engine_thread_start(struct engine *e)
@@ -184,17 +218,22 @@ int engine_thread_start(struct engine *e)
 	e->wake_ns = 0;
 	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-	ret = e->wake_fd < 0 || e->epoll_fd < 0 ? -errno : 0;
+	e->idle_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	ret = e->wake_fd < 0 || e->epoll_fd < 0 || e->idle_epoll_fd < 0 ? -errno : 0;
 	if (!ret)
-		ret = watch(e, e->wake_fd);
+		ret = watch(e->idle_epoll_fd, e->wake_fd);
 	if (!ret)
-		ret = watch(e, port_wait_fd(e->port));
+		ret = watch(e->epoll_fd, e->wake_fd);
+	if (!ret)
+		ret = watch(e->epoll_fd, port_wait_fd(e->port));
 	if (!ret && netmon_open(&e->netmon)) {
 		log_warn("links and addresses that change won't be noticed: no netlink socket");
 		e->netmon = NULL;
 	}
 	if (!ret && e->netmon)
-		ret = watch(e, netmon_fd(e->netmon));
+		ret = watch(e->epoll_fd, netmon_fd(e->netmon));
+	if (!ret && e->netmon)
+		ret = watch(e->idle_epoll_fd, netmon_fd(e->netmon));
 	if (!ret)
 		ret = start_without_signals(e);
 	if (ret)
@@ -204,11 +243,8 @@ int engine_thread_start(struct engine *e)
 
 void engine_thread_stop(struct engine *e)
 {
-	uint64_t one = 1;
-
 	atomic_store(&e->stopping, true);
-	if (write(e->wake_fd, &one, sizeof(one)) < 0)
-		log_debug("waking the background thread failed: errno %d", errno);
+	wake(e);
 	pthread_join(e->thread, NULL);
 	close_fds(e);
 }
@@ -228,13 +264,14 @@ int engine_wait_fd(struct engine *e, int fd)
 
 	atomic_fetch_add(&e->waiters, 1);
 	for (;;) {
+		struct timespec t;
 		uint64_t due;
 		int n;
 
 		engine_lock(e);
 		due = engine_step(e, false) ? 0 : engine_next_due_ns(e);
 		engine_unlock(e);
-		n = poll(fds, 2, timeout_ms(due));
+		n = ppoll(fds, 2, time_until(due, &t), NULL);
 		if (n < 0) {
 			ret = -errno;
 			break;
@@ -243,6 +280,9 @@ int engine_wait_fd(struct engine *e, int fd)
 			break;
 	}
 	atomic_fetch_sub(&e->waiters, 1);
+	atomic_fetch_add_explicit(&e->waits, 1, memory_order_relaxed);
+	if (atomic_exchange(&e->parked, false))
+		wake(e);
 	return ret;
 }
 
