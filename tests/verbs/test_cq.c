@@ -7,7 +7,9 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A queue pair that is its own peer, sending to itself: one object, both directions. */
 static struct ibv_qp *loop(struct rig *r, struct ibv_cq *send, struct ibv_cq *recv)
@@ -221,6 +223,7 @@ static void unread_event_goes_with_its_cq(void **state)
 
 struct destroyer {
 	struct ibv_cq *cq;
+	_Atomic int tid;
 	_Atomic bool done;
 };
 
@@ -228,9 +231,25 @@ static void *destroy(void *arg)
 {
 	struct destroyer *d = arg;
 
+	atomic_store(&d->tid, (int)gettid());
 	assert_int_equal(ibv_destroy_cq(d->cq), 0);
 	atomic_store(&d->done, true);
 	return NULL;
+}
+
+static bool is_asleep(int tid)
+{
+	char path[64], state = '?';
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", tid);
+	f = tid ? fopen(path, "r") : NULL;
+	if (!f)
+		return false;
+	if (fscanf(f, "%*d %*s %c", &state) != 1)
+		state = '?';
+	fclose(f);
+	return state == 'S';
 }
 
 /* ibv_destroy_cq(3): it waits until the event that was read is acknowledged. */
@@ -250,13 +269,14 @@ static void destroy_waits_for_acknowledgement(void **state)
 	assert_int_equal(ibv_get_cq_event(channel, &got, &context), 0);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 	assert_int_equal(pthread_create(&thread, NULL, destroy, &d), 0);
-	/* The CQ left its channel: the thread is at the wait, or about to be. */
-	while (ibv_destroy_comp_channel(channel) == EBUSY)
+	while (!is_asleep(atomic_load(&d.tid)))
 		sched_yield();
 	assert_false(atomic_load(&d.done));
+	assert_int_equal(ibv_destroy_comp_channel(channel), EBUSY);
 	ibv_ack_cq_events(d.cq, 1);
 	pthread_join(thread, NULL);
 	assert_true(atomic_load(&d.done));
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
 }
 
 #define RACE_ROUNDS 3000
