@@ -18,6 +18,7 @@ void decoder_init(struct decoder *d, struct sink *const *sinks)
 void decoder_destroy(struct decoder *d)
 {
 	tcp_table_destroy(&d->tcp);
+	cm_table_destroy(&d->cm);
 	flows_destroy(&d->flows);
 	registry_destroy(&d->registry);
 	parties_destroy(&d->parties);
@@ -43,21 +44,76 @@ static void emit_plain(struct decoder *d, const struct frame *f, enum event_kind
 	emit(d, &e);
 }
 
-static void on_roce(struct decoder *d, const struct frame *f)
+static void enter_message(struct decoder *d, const struct frame *f, struct exchange *x,
+			  unsigned side, struct message *m)
 {
-	size_t len, step, at = 0;
-	unsigned segments = roce_segments(f, &step);
+	bool shared = gid_eq(&f->src, &f->dst), news = false;
+
+	for (unsigned i = 0; i < m->n_told; i++) {
+		news |= told_enter(&d->registry, x, side, &m->told[i], f->number);
+		if (m->told[i].has & TOLD_GID && !gid_is_zero(&m->told[i].gid))
+			party_add_address(&d->parties, x->side[side].party, &m->told[i].gid,
+					  shared ? side : 0);
+	}
+	m->repeated = m->n_told > 0 && !news;
+}
+
+static void destroy_messages(struct event *e)
+{
+	for (unsigned i = 0; i < e->n_messages; i++)
+		message_destroy(&e->messages[i]);
+	free(e->messages);
+}
+
+static bool is_cm(const struct roce *r)
+{
+	return r->drop == DROP_NONE && r->icrc == ICRC_OK && r->p.dest_qpn == CM_QPN &&
+	       opcode_service(r->p.opcode) == WIRE_UD && r->p.payload_len == CM_MAD_LEN;
+}
+
+/* A datagram of the connection manager is a message of an exchange as well. */
+static void on_cm(struct decoder *d, struct event *e, const uint8_t *mad)
+{
+	struct cm_conn *conn;
+	struct message m;
+	unsigned side;
+
+	if (!cm_read(&d->cm, &d->registry, e->f, mad, e->from, e->to, &m, &conn, &side))
+		return;
+	if (conn) {
+		e->from = conn->exchange->side[side].party;
+		e->to = conn->exchange->side[!side].party;
+		enter_message(d, e->f, conn->exchange, side, &m);
+	}
+	e->messages = decode_alloc(sizeof(m));
+	e->messages[0] = m;
+	e->n_messages = 1;
+}
+
+static void on_roce_packet(struct decoder *d, const struct frame *f, unsigned segment,
+			   unsigned segments, const uint8_t *data, size_t len)
+{
 	struct roce r;
 	struct event e = { .kind = EVENT_ROCE, .f = f, .roce = &r };
 
-	for (unsigned i = 0; i < segments; i++, at += step) {
-		len = i + 1 < segments ? step : f->payload_len - at;
-		roce_read(&d->flows, f, i, segments, f->payload + at, len, &r);
-		e.from = r.from;
-		e.to = r.to;
-		d->totals.roce++;
-		emit(d, &e);
-	}
+	roce_read(&d->flows, f, segment, segments, data, len, &r);
+	e.from = r.from;
+	e.to = r.to;
+	if (is_cm(&r))
+		on_cm(d, &e, data + packet_headers_len(r.p.opcode));
+	d->totals.roce++;
+	emit(d, &e);
+	destroy_messages(&e);
+}
+
+static void on_roce(struct decoder *d, const struct frame *f)
+{
+	size_t step, at = 0;
+	unsigned segments = roce_segments(f, &step);
+
+	for (unsigned i = 0; i < segments; i++, at += step)
+		on_roce_packet(d, f, i, segments, f->payload + at,
+			       i + 1 < segments ? step : f->payload_len - at);
 }
 
 /* What the ICMP message says about a RoCE packet, or NULL. */
@@ -82,20 +138,6 @@ static const char *icmp_about_roce(const struct frame *f)
 	if (ipv4 ? type == ICMP4_UNREACHABLE : type == ICMP6_UNREACHABLE)
 		return "destination unreachable: no route to the GID, or no such host";
 	return "an ICMP message about a RoCE packet";
-}
-
-static void enter_message(struct decoder *d, const struct frame *f, struct tcp_conn *c,
-			  unsigned side, struct message *m)
-{
-	bool shared = gid_eq(&f->src, &f->dst), news = false;
-
-	for (unsigned i = 0; i < m->n_told; i++) {
-		news |= told_enter(&d->registry, c->exchange, side, &m->told[i], f->number);
-		if (m->told[i].has & TOLD_GID && !gid_is_zero(&m->told[i].gid))
-			party_add_address(&d->parties, c->exchange->side[side].party,
-					  &m->told[i].gid, shared ? side : 0);
-	}
-	m->repeated = m->n_told > 0 && !news;
 }
 
 static enum tcp_change change_of(struct tcp_half *h, const struct frame *f, bool new)
@@ -128,15 +170,13 @@ static void on_tcp(struct decoder *d, const struct frame *f)
 	e.to = c->exchange->side[!side].party;
 	e.change = change_of(&c->half[side], f, new);
 	while (tcp_next_message(c, side, &m)) {
-		enter_message(d, f, c, side, &m);
+		enter_message(d, f, c->exchange, side, &m);
 		e.messages = decode_realloc(e.messages, (e.n_messages + 1) * sizeof(*e.messages));
 		e.messages[e.n_messages++] = m;
 	}
 	d->totals.tcp++;
 	emit(d, &e);
-	for (unsigned i = 0; i < e.n_messages; i++)
-		message_destroy(&e.messages[i]);
-	free(e.messages);
+	destroy_messages(&e);
 }
 
 void decoder_frame(struct decoder *d, const struct frame *f)

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+#include "tools/decode_cm.h"
 #include "tools/decode_roce.h"
 #include "tools/decode_tcp.h"
 
@@ -20,7 +21,7 @@ struct event {
 	const struct frame *f;
 	struct party *from, *to;  /* NULL: no addresses */
 	enum tcp_change change;	  /* TCP */
-	struct message *messages; /* TCP: those that this frame completed */
+	struct message *messages; /* those of an exchange that this frame completed */
 	unsigned n_messages;
 	const struct roce *roce; /* RoCE */
 	const char *text;	 /* ICMP: what it says; other: what it is */
@@ -45,6 +46,7 @@ struct decoder {
 	struct parties parties;
 	struct flows flows;
 	struct tcp_table tcp;
+	struct cm_table cm;
 	struct sink *const *sinks; /* until NULL */
 	struct totals totals;
 };

@@ -271,6 +271,8 @@ const char *exchange_name(enum exchange_protocol protocol)
 		return "rocelink";
 	case EXCHANGE_TLS:
 		return "tls";
+	case EXCHANGE_CM:
+		return "cm";
 	case EXCHANGE_UNKNOWN:
 	case EXCHANGE_BYTES:
 	default:
@@ -314,6 +316,7 @@ size_t exchange_next(struct exchange_half *half, const struct exchange_half *oth
 	case EXCHANGE_TLS:
 		used = tls_next(half->messages, data, len, m);
 		break;
+	case EXCHANGE_CM:
 	case EXCHANGE_BYTES:
 	default:
 		break;

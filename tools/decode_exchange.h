@@ -18,6 +18,7 @@ enum exchange_protocol {
 	EXCHANGE_PERFTEST,
 	EXCHANGE_ROCELINK,
 	EXCHANGE_TLS,
+	EXCHANGE_CM, /* datagrams of the connection manager, see decode_cm.h */
 	EXCHANGE_BYTES,
 };
 

@@ -140,13 +140,8 @@ static void message(struct json_sink *s, const struct message *m)
 	close_object(s);
 }
 
-static void tcp(struct json_sink *s, const struct event *e)
+static void messages(struct json_sink *s, const struct event *e)
 {
-	static const char *const changes[] = { NULL, "opened", "closed", "reset" };
-
-	if (e->change != TCP_NOTHING)
-		string(s, "connection", changes[e->change]);
-	number(s, "payload_len", e->f->claimed_len);
 	if (!e->n_messages)
 		return;
 	key(s, "messages");
@@ -155,6 +150,15 @@ static void tcp(struct json_sink *s, const struct event *e)
 		message(s, &e->messages[i]);
 	}
 	fputc(']', s->out);
+}
+
+static void tcp(struct json_sink *s, const struct event *e)
+{
+	static const char *const changes[] = { NULL, "opened", "closed", "reset" };
+
+	if (e->change != TCP_NOTHING)
+		string(s, "connection", changes[e->change]);
+	number(s, "payload_len", e->f->claimed_len);
 }
 
 static const char *icrc_name(enum icrc_verdict verdict)
@@ -335,6 +339,7 @@ static void json_event(struct sink *sink, const struct event *e)
 		roce(s, e->roce);
 	else if (e->text)
 		string(s, "note", e->text);
+	messages(s, e);
 	fputs("}\n", s->out);
 }
 

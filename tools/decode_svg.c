@@ -42,7 +42,7 @@ static const struct {
 	const char *dash;
 	const char *legend;
 } looks[LOOK_COUNT] = {
-	[LOOK_EXCHANGE] = { "#1f5fbf", "", "exchange over TCP" },
+	[LOOK_EXCHANGE] = { "#1f5fbf", "", "exchange" },
 	[LOOK_REQUEST] = { "#222222", "", "request" },
 	[LOOK_ANSWER] = { "#1b7a3d", "", "answer" },
 	[LOOK_TROUBLE] = { "#c01c28", "", "refusal or damage" },
@@ -201,14 +201,12 @@ static void svg_event(struct sink *sink, const struct event *e)
 
 	if (!e->from)
 		return;
-	if (e->kind == EVENT_ROCE)
+	for (unsigned i = 0; i < e->n_messages; i++)
+		on_message(s, e, &e->messages[i]);
+	if (e->kind == EVENT_ROCE && !e->n_messages)
 		on_roce(s, e);
 	else if (e->kind == EVENT_ICMP && e->text)
 		add_line(s, e, LOOK_TROUBLE, "ICMP: %s", e->text);
-	if (e->kind != EVENT_TCP)
-		return;
-	for (unsigned i = 0; i < e->n_messages; i++)
-		on_message(s, e, &e->messages[i]);
 	if (e->change == TCP_OPENED)
 		add_line(s, e, LOOK_EXCHANGE, "opens a TCP connection to port %u", e->f->dport);
 }
@@ -298,7 +296,7 @@ static void draw_arrow(FILE *out, double x1, double x2, double y, enum look look
 		"stroke-width=\"1.6\"%s%s%s marker-end=\"url(#head%u)\"/>\n",
 		x1, y, x2 + (x2 > x1 ? -1 : 1), y, looks[look].color,
 		looks[look].dash[0] ? " stroke-dasharray=\"" : "", looks[look].dash,
-		looks[look].dash[0] ? "\"" : "", look);
+		looks[look].dash[0] ? "\"" : "", (unsigned)look);
 }
 
 /* From a party to itself: an arrow that comes back from the right. */
@@ -307,7 +305,7 @@ static void draw_loop(FILE *out, double x, double y, enum look look)
 	fprintf(out,
 		"<path d=\"M%.1f %.1fh40v10h-39\" fill=\"none\" stroke=\"%s\" stroke-width=\"1.6\" "
 		"marker-end=\"url(#head%u)\"/>\n",
-		x, y - 6, looks[look].color, look);
+		x, y - 6, looks[look].color, (unsigned)look);
 }
 
 static void draw_note(FILE *out, const struct row *row, double x, double y)

@@ -63,6 +63,8 @@ static const char *protocol_title(enum exchange_protocol protocol)
 		return "rocelink protocol";
 	case EXCHANGE_TLS:
 		return "TLS";
+	case EXCHANGE_CM:
+		return "connection manager";
 	case EXCHANGE_UNKNOWN:
 	case EXCHANGE_BYTES:
 	default:
@@ -86,7 +88,7 @@ static void print_use(struct text_sink *s, const struct event *e, const struct m
 {
 	const struct told *t = m->told;
 
-	if (m->n_told == 1 && t->has & TOLD_QPN && t->qpn)
+	if (m->n_told == 1 && t->has & TOLD_PSN && t->qpn)
 		fprintf(s->out,
 			INDENT "  now %s knows where to send (GID, QPN) and which PSN %s begins "
 			       "with\n",
@@ -96,7 +98,10 @@ static void print_use(struct text_sink *s, const struct event *e, const struct m
 static void print_message(struct text_sink *s, const struct event *e, struct message *m)
 {
 	text_clean(m->text);
-	begin_line(s, e);
+	if (e->kind == EVENT_TCP)
+		begin_line(s, e);
+	else
+		fputs(INDENT "  ", s->out);
 	fprintf(s->out, "%s, ", protocol_title(m->protocol));
 	if (m->bytes) {
 		print_bytes(s, m);
@@ -167,6 +172,8 @@ static void on_roce(struct text_sink *s, const struct event *e)
 	packet_details(r, line, sizeof(line));
 	if (line[0])
 		fprintf(s->out, INDENT "  %s\n", line);
+	for (unsigned i = 0; i < e->n_messages; i++)
+		print_message(s, e, &e->messages[i]);
 	if (r->icrc == ICRC_BAD && r->len >= BTH_LEN + ICRC_LEN)
 		fprintf(s->out, INDENT "  ICRC 0x%08x, would be right: 0x%08x\n", r->icrc_stored,
 			r->icrc_right);

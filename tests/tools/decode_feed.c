@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "wire/icrc.h"
 
-enum { IP_HEADER = 20, UDP_HEADER = 8, TCP_HEADER = 20, EXCHANGE_PORT = 18515 };
+enum { IP_HEADER = 20, UDP_HEADER = 8, TCP_HEADER = 20, EXCHANGE_PORT = 18515, ROCE_SPORT = 50000 };
 
 static void put16(uint8_t *p, size_t v)
 {
@@ -109,14 +109,25 @@ static void put_ip(struct feed *f, unsigned from, uint8_t protocol, size_t total
 	f->len = total;
 }
 
+static void put_icrc(struct feed *f, uint8_t *bth, size_t len)
+{
+	struct path path = { .sgid = address_of(f, f->from),
+			     .dgid = address_of(f, !f->from),
+			     .sport = ROCE_SPORT };
+	uint32_t icrc = htole32(icrc_compute(&path, 0, bth, len));
+
+	memcpy(bth + len, &icrc, sizeof(icrc));
+}
+
+void feed_repair(struct feed *f)
+{
+	put_icrc(f, f->bytes + IP_HEADER + UDP_HEADER, f->len - IP_HEADER - UDP_HEADER - ICRC_LEN);
+}
+
 void feed_build(struct feed *f, const struct packet *wanted)
 {
 	uint8_t *udp = f->bytes + IP_HEADER, *bth = udp + UDP_HEADER;
 	struct packet p = *wanted;
-	struct path path = { .sgid = address_of(f, f->from),
-			     .dgid = address_of(f, !f->from),
-			     .sport = 50000 };
-	uint32_t icrc;
 	size_t len;
 
 	p.mig_req = true;
@@ -126,11 +137,10 @@ void feed_build(struct feed *f, const struct packet *wanted)
 	len += p.payload_len;
 	memset(bth + len, 0, packet_pad(p.payload_len));
 	len += packet_pad(p.payload_len);
-	icrc = htole32(icrc_compute(&path, 0, bth, len));
-	memcpy(bth + len, &icrc, sizeof(icrc));
-	len += sizeof(icrc);
+	put_icrc(f, bth, len);
+	len += ICRC_LEN;
 	put_ip(f, f->from, 17, IP_HEADER + UDP_HEADER + len);
-	put16(udp, path.sport);
+	put16(udp, ROCE_SPORT);
 	put16(udp + 2, ROCE_UDP_PORT);
 	put16(udp + 4, UDP_HEADER + len);
 	put16(udp + 6, 0);

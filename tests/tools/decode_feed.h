@@ -42,6 +42,8 @@ void feed_ack(struct feed *f, uint8_t syndrome, uint32_t qpn, uint32_t psn);
 /* Build the packet into f->bytes without feeding it; feed what is there. */
 void feed_build(struct feed *f, const struct packet *p);
 void feed_bytes(struct feed *f);
+/* Bytes of the built packet were changed: give it its right ICRC again. */
+void feed_repair(struct feed *f);
 
 /* TCP bytes from this host, at this sequence number; feed_tcp() at the next. */
 void feed_tcp_at(struct feed *f, unsigned host, uint32_t seq, uint8_t flags, const void *data,

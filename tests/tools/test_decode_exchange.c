@@ -289,6 +289,84 @@ static void test_connection_after_connection(void **state)
 	}
 }
 
+/* A datagram of the connection manager; the offsets are those of IBA tables 99 to 106. */
+static void feed_mad(struct feed *f, unsigned from, unsigned attribute, const uint8_t *fields,
+		     size_t len)
+{
+	static const uint8_t head[] = { 1, 7, 2, 3 };
+	uint8_t *mad = f->bytes + 20 + 8 + 12 + 8;
+
+	f->from = from;
+	feed_build(f, &(struct packet){ .opcode = 0x64,
+					.dest_qpn = 1,
+					.src_qpn = 1,
+					.qkey = 0x80010000,
+					.payload_len = 256 });
+	memset(mad, 0, 256);
+	memcpy(mad, head, sizeof(head));
+	put(mad + 16, attribute, 2);
+	memcpy(mad + 24, fields, len);
+	feed_repair(f);
+	feed_bytes(f);
+	assert_int_equal(f->kind, EVENT_ROCE);
+	assert_int_equal(f->roce.icrc, ICRC_OK);
+	f->from = 0;
+}
+
+static void test_connection_manager(void **state)
+{
+	static const uint8_t req[140] = {
+		[0] = 1,     2,		  3,	4,    [8] = 0,	   0, 0,
+		0,	     1,		  6,	0x1b, 0x58, /* TCP port space, port 7000 */
+		[34] = 0x11, [44] = 0xff, 0xff, 0xfe, [50] = 0x30,
+	};
+	static const uint8_t rep[36] = { 9, 9, 9, 9, 1, 2, 3, 4, [14] = 0x22, [20] = 0, 1, 0 };
+	static const uint8_t rtu[8] = { 1, 2, 3, 4, 9, 9, 9, 9 };
+	static const uint8_t rej[12] = { 9, 9, 9, 9, 1, 2, 3, 4, [11] = 28 };
+	struct feed *f = *state;
+
+	feed_mad(f, 0, 0x10, req, sizeof(req));
+	assert_int_equal(last(f)->protocol, EXCHANGE_CM);
+	assert_string_equal(last(f)->name, "REQ");
+	assert_string_equal(last(f)->told[0].type, "RC");
+	assert_int_equal(last(f)->told[0].qpn, 0x11);
+	assert_int_equal(last(f)->told[0].mtu, 1024);
+	assert_non_null(strstr(last(f)->text, "port 7000"));
+	feed_mad(f, 1, 0x13, rep, sizeof(rep));
+	assert_string_equal(f->from_name, "B");
+	feed_mad(f, 0, 0x14, rtu, sizeof(rtu));
+	assert_string_equal(last(f)->name, "RTU");
+	feed_op(f, 0x04, 0x22, 0, 8);
+	assert_int_equal(f->roce.qpn_told, 2);
+	assert_int_equal(f->roce.psn_told, 1);
+	assert_int_equal(f->roce.psn_offset, 2);
+	feed_mad(f, 1, 0x12, rej, sizeof(rej));
+	assert_non_null(strstr(last(f)->text, "the program refuses"));
+}
+
+static void test_connection_manager_datagrams(void **state)
+{
+	static const uint8_t req[16] = { 1, 2, 3, 4, [8] = 1 };
+	static const uint8_t refused[24] = { 1, 2, 3, 4, 2 };
+	static const uint8_t rep[24] = { 1, 2, 3, 4, [10] = 0x77, [22] = 0x12, 0x34 };
+	struct feed *f = *state;
+
+	feed_mad(f, 0, 0x17, req, sizeof(req));
+	feed_mad(f, 1, 0x18, refused, sizeof(refused));
+	assert_int_equal(last(f)->n_told, 0);
+	feed_mad(f, 1, 0x18, rep, sizeof(rep));
+	assert_int_equal(last(f)->told[0].qkey, 0x1234);
+	feed_packet(f, &(struct packet){ .opcode = 0x64,
+					 .dest_qpn = 0x77,
+					 .src_qpn = 5,
+					 .qkey = 0x1234,
+					 .payload_len = 4 });
+	assert_int_equal(f->roce.qpn_told, 3);
+	/* An attribute that the connection manager doesn't have: a packet like any other. */
+	feed_mad(f, 0, 0x99, req, sizeof(req));
+	assert_string_equal(last(f)->name, "SIDR_REP");
+}
+
 static void test_icmp_about_roce(void **state)
 {
 	struct feed *f = *state;
@@ -327,6 +405,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_rocelink_refusal, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_rocelink_malformed, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_connection_after_connection, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_connection_manager, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_connection_manager_datagrams, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_icmp_about_roce, setup, teardown),
 	};
 
