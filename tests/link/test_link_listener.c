@@ -357,7 +357,8 @@ static void unknown_names(void **state)
 {
 	(void)state;
 	assert_null(rocelink_connect("host.invalid", "7471", &qps[0].qp, NULL, &err));
-	assert_int_equal(err.code, ROCELINK_RESOLVE);
+	/* Without a name server that answers, the deadline of this phase ends it. */
+	assert_int_equal(err.phase, ROCELINK_PHASE_RESOLVE);
 	assert_contains(err.text, "host.invalid");
 	assert_null(rocelink_connect("127.0.0.1", "no-such-service", &qps[0].qp, NULL, &err));
 	assert_int_equal(err.code, ROCELINK_RESOLVE);
