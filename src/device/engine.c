@@ -281,7 +281,7 @@ struct mem_table *engine_mem(struct engine *e)
 
 int engine_add_qp(struct engine *e, struct engine_qp *eqp)
 {
-	size_t window = port_receive_window(e->port) / 2;
+	size_t window = port_receive_window(e->port) / 4;
 	int ret = timers_reserve(&e->timers, e->qps.live + 1);
 
 	if (ret)
