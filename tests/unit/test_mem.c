@@ -85,7 +85,7 @@ static void test_table(void **state)
 	assert_int_equal(mem_init(&t, key_random, &prng), 0);
 	memset(live, 0, sizeof(live));
 	for (unsigned step = 0; step < 30000; step++) {
-		unsigned i = (unsigned)(next_random(&seed) % N);
+		unsigned i = (unsigned)(prng_below(&prng, N));
 
 		if (live[i]) {
 			assert_ptr_equal(mem_find(&t, mrs[i].key), &mrs[i]);
@@ -114,13 +114,13 @@ static void test_gather_scatter(void **state)
 	assert_int_equal(mem_add(&t, &mr), 0);
 	for (unsigned round = 0; round < 20000; round++) {
 		struct ibv_sge sge[30];
-		unsigned n = (unsigned)(next_random(&seed) % 31);
+		unsigned n = (unsigned)(prng_below(&prng, 31));
 		uint8_t message[SIZE], out[SIZE];
 		uint32_t total = 0, offset, len;
 
 		prng_fill(&prng, memory, sizeof(memory));
 		for (unsigned i = 0; i < n; i++) {
-			uint32_t part = (uint32_t)(next_random(&seed) % 100);
+			uint32_t part = (uint32_t)(prng_below(&prng, 100));
 
 			/* Disjoint pieces, so that scatter has one right answer. */
 			sge[i] = (struct ibv_sge){ .addr = IOVA + i * 128,
@@ -129,7 +129,7 @@ static void test_gather_scatter(void **state)
 			memcpy(message + total, memory + i * 128, part);
 			total += part;
 		}
-		offset = total ? (uint32_t)(next_random(&seed) % (total + 1)) : 0;
+		offset = total ? (uint32_t)(prng_below(&prng, total + 1)) : 0;
 		len = (uint32_t)prng_below(&prng, total - offset + 1);
 		assert_int_equal(mem_gather(&t, &pd, sge, n, offset, out, len), MEM_OK);
 		assert_memory_equal(out, message + offset, len);
