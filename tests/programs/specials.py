@@ -151,7 +151,7 @@ def two_programs(r, place, user):
 def eight_pairs(r, place, user):
     """Eight pairs at once on one host."""
     deadline = r.deadline(60)
-    args = ["-c", "-n", "2000"]
+    args = ["-c", "-n", "500"]
     started = [r.start_pair("ibv_rc_pingpong", args, place, user) for _ in range(8)]
     for ends in started:
         finish(ends, deadline)
@@ -187,10 +187,10 @@ def run_infinitely(r, place, user):
 def kill_one(r, place, user):
     """kill -9 of one of several pairs disturbs none of the others."""
     deadline = r.deadline(60)
-    args = ["-c", "-n", "10000", "-s", "1000"]
+    args = ["-c", "-e", "-n", "30000", "-s", "1000"]
     victim = r.start_pair("ibv_rc_pingpong", ["-n", "100000000"], place, user)
     others = [r.start_pair("ibv_rc_pingpong", args, place, user) for _ in range(3)]
-    time.sleep(0.3)
+    time.sleep(0.05)
     require(all(p.running() for p in victim), "the victim ended before it was killed")
     require(all(p.running() for ends in others for p in ends), "a pair ended before the kill")
     victim[1].signal(signal.SIGKILL)
