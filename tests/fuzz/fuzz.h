@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+#ifndef TESTS_FUZZ_FUZZ_H
+#define TESTS_FUZZ_FUZZ_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The one function of a fuzz target; libFuzzer or replay.c calls it. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#endif
