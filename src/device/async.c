@@ -20,11 +20,18 @@ struct event {
 
 int dev_async_open(struct dev_context *ctx)
 {
-	int fd = eventfd(0, EFD_CLOEXEC);
+	struct ibv_context *ibv = &ctx->verbs.context;
 
-	if (fd < 0)
+	ibv->cmd_fd = open(DEV_CMD_FILE, O_RDWR | O_CLOEXEC);
+	if (ibv->cmd_fd < 0)
 		return -errno;
-	ctx->verbs.context.async_fd = fd;
+	ibv->async_fd = eventfd(0, EFD_CLOEXEC);
+	if (ibv->async_fd < 0) {
+		int rc = -errno;
+
+		close(ibv->cmd_fd);
+		return rc;
+	}
 	pthread_mutex_init(&ctx->async.lock, NULL);
 	list_init(&ctx->async.events);
 	return 0;
@@ -40,6 +47,7 @@ void dev_async_close(struct dev_context *ctx)
 	}
 	pthread_mutex_destroy(&ctx->async.lock);
 	close(ctx->verbs.context.async_fd);
+	close(ctx->verbs.context.cmd_fd);
 }
 
 enum element { ELEMENT_PORT, ELEMENT_CQ, ELEMENT_QP, ELEMENT_SRQ };

@@ -98,7 +98,6 @@ int dev_context_open(struct dev *dev, struct dev_context **out)
 	pthread_mutex_unlock(&open_lock);
 	ctx->verbs.sz = sizeof(ctx->verbs);
 	ctx->verbs.context.device = &dev->ibv;
-	ctx->verbs.context.cmd_fd = -1;
 	ctx->verbs.context.num_comp_vectors = comp_vectors();
 	ctx->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
 	pthread_mutex_init(&ctx->verbs.context.mutex, NULL);

@@ -280,7 +280,7 @@ int dev_cq_resize(struct ibv_cq *ibv, int cqe)
 	head = atomic_load_explicit(&cq->head, memory_order_relaxed);
 	count = atomic_load_explicit(&cq->tail, memory_order_relaxed) - head;
 	old = slots;
-	if (count <= size) {
+	if (count <= (uint32_t)cqe) {
 		for (uint32_t i = 0; i < count; i++)
 			slots[(head + i) & (size - 1)] = cq->slots[(head + i) & cq->mask];
 		old = cq->slots;
@@ -291,7 +291,7 @@ int dev_cq_resize(struct ibv_cq *ibv, int cqe)
 	engine_unlock(e);
 	pthread_mutex_unlock(&cq->poll_lock);
 	free(old);
-	if (count > size) {
+	if (count > (uint32_t)cqe) {
 		log_info("resize_cq: cqe %d is below the %u completions waiting in it", cqe, count);
 		return -EINVAL;
 	}

@@ -27,6 +27,10 @@
 
 #define DEV_PORT 1
 
+/* What a context's cmd_fd is open on: there is no command channel, but programs expect a
+ * descriptor. */
+#define DEV_CMD_FILE "/dev/null"
+
 struct dev {
 	struct ibv_device ibv;
 	struct list link; /* list of devices */

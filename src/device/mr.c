@@ -151,7 +151,8 @@ static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *
 	return check_range("rereg_mr", addr, length, access);
 }
 
-/* The keys change, so that what the peers hold of the old region is void. */
+/* Another place or PD brings new keys, so that what the peers hold of the old region is void. With
+ * the same place the keys stay, as on other devices: what they allow changes. */
 int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *addr, size_t length,
 		 unsigned access)
 {
@@ -187,9 +188,13 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 	mr->pd->users++;
 	pthread_mutex_unlock(&ctx->lock);
 	engine_lock(ctx->engine);
-	mem_remove(engine_mem(ctx->engine), &mr->mr);
-	mr->mr = changed;
-	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
+	if (flags == IBV_REREG_MR_CHANGE_ACCESS) {
+		mr->mr = changed;
+	} else {
+		mem_remove(engine_mem(ctx->engine), &mr->mr);
+		mr->mr = changed;
+		rc = mem_add(engine_mem(ctx->engine), &mr->mr);
+	}
 	engine_unlock(ctx->engine);
 	if (rc) {
 		errno = -rc;

@@ -13,6 +13,10 @@
 #define MAX_SRQ	  (1 << 16)
 #define MAX_GROUP (1 << 12)
 
+/* Not an organisation's number: what software adapters give; 0 is taken for an error by some
+ * programs. */
+#define VENDOR_ID 0xffffff
+
 /* Physical port states and GRH flag as InfiniBand management numbers them (IBA 14.2.5.6). */
 enum { PHYS_DISABLED = 3, PHYS_LINK_UP = 5 };
 #define QPF_GRH_REQUIRED 1
@@ -25,6 +29,7 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 		.sys_image_guid = ctx->dev->guid,
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = UINT64_MAX & ~UINT64_C(0xfff),
+		.vendor_id = VENDOR_ID,
 		.max_qp = MAX_QP,
 		.max_qp_wr = QP_MAX_WR,
 		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
