@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * `rocelink pingpong`: two queue pairs connected by librocelink, then measured.
+ *
+ * The client's options are the plan; it travels as text in the private data of HELLO, so that the
+ * server needs none. An option that the server was given too must agree, or it refuses. With
+ * --compat there is no plan: both sides must be started alike, as the stock programs have it.
+ *
+ * Both sides lay out their memory alike, from the plan alone: `depth` slots to send from, then
+ * `depth` slots (times queue pairs) that the peer's messages arrive in.
+ */
+#ifndef ROCELINK_TOOLS_PINGPONG_H
+#define ROCELINK_TOOLS_PINGPONG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "rocelink/rocelink.h"
+
+enum pp_type { PP_RC, PP_UC, PP_UD, PP_XRC };
+enum pp_op { PP_SEND, PP_WRITE, PP_READ, PP_FETCH_ADD, PP_CMP_SWAP };
+enum pp_compat { PP_NATIVE, PP_IBV, PP_IBV_SRQ };
+
+/* The acts of --rnr-demo; 0: no demo. */
+enum pp_act { PP_NO_DEMO, PP_ACT_PATIENT, PP_ACT_GIVES_UP, PP_ACT_SYNCED, PP_ACTS };
+
+enum {
+	PP_GRH = 40, /* before each UD message in its receive buffer */
+	PP_MAX_QPS = 64,
+	PP_MAX_DEPTH = 16,
+	PP_STALL_US = 10 * 1000 * 1000,
+	/* The other side notices a stall later than this one. */
+	PP_SYNC_US = 2 * PP_STALL_US,
+	/* RNR NAKs of the demonstration come at a pace that a person can count. */
+	PP_DEMO_RNR_DELAY_US = 10000,
+	PP_DEMO_RNR_RETRIES = 3,
+};
+
+#define PP_MAX_SIZE   (UINT32_C(256) << 20)
+#define PP_MAX_ITERS  10000000
+#define PP_REGION     "pingpong"
+#define PP_SERVICE    "rocelink-pingpong/1"
+#define PP_COMPAT_MTU 1024
+
+struct pp_plan {
+	enum pp_type type;
+	enum pp_op op;
+	uint32_t size;
+	unsigned iters;
+	bool verify;
+	bool immediate; /* WRITE with immediate: the client sleeps on events */
+	enum pp_act act;
+};
+
+/* Which members of the plan the command line has said. */
+enum pp_said { SAID_TYPE = 1, SAID_OP = 2, SAID_SIZE = 4, SAID_ITERS = 8, SAID_VERIFY = 16 };
+
+struct pp_options {
+	const char *host; /* of the server; NULL: we are the server */
+	const char *service, *listen, *device, *secret_file;
+	int gid_index; /* -1: by the route */
+	uint8_t ib_port;
+	unsigned mtu, qps;
+	bool events, explain, json, plain, rnr_demo;
+	enum pp_compat compat;
+	struct pp_plan plan;
+	unsigned said; /* enum pp_said */
+};
+
+struct pp {
+	const struct pp_options *o;
+	struct pp_plan plan;
+	bool client;
+	struct rocelink_gid gid; /* with -g */
+	bool has_gid;
+	struct rocelink_conn *conn;
+	struct rocelink_endpoint *ep[PP_MAX_QPS];
+	struct rocelink_qp_info info[PP_MAX_QPS];
+	unsigned qps, depth;
+	uint8_t *buf;
+	size_t buf_len, stride;
+	struct ibv_mr *mr;
+	struct rocelink_remote_region remote;
+	bool first_posted, first_completed; /* told by --explain */
+
+	uint64_t *samples; /* ns, of the measured kind */
+	unsigned n_samples;
+	uint64_t latency_ns, stream_ns; /* of all iterations together; 0: not measured */
+	uint64_t verified;		/* messages */
+	struct rocelink_error err;
+};
+
+/* pingpong_options.c: 0, or the exit status + 1. */
+int pp_options_parse(struct pp_options *o, int argc, char **argv);
+const char *pp_type_name(enum pp_type type);
+const char *pp_op_name(enum pp_op op);
+bool pp_type_parse(const char *name, enum pp_type *type);
+bool pp_op_parse(const char *name, enum pp_op *op);
+/* Whether this type can do this operation; else the sentence in err->text. */
+int pp_plan_check(const struct pp_plan *plan, struct rocelink_error *err);
+
+/* pingpong_plan.c */
+void pp_plan_write(const struct pp_plan *plan, char *text, size_t len);
+bool pp_plan_read(struct pp_plan *plan, const char *text, size_t len);
+/* Fill *plan from the peer's; what the server's own options contradict is an error. */
+int pp_plan_accept(struct pp_plan *plan, const struct pp_options *o,
+		   const struct rocelink_conn *conn, struct rocelink_error *err);
+
+/* pingpong_link.c: all return enum rocelink_code with pp->err filled. */
+int pp_listen(const struct pp_options *o, struct rocelink_listener **l, struct rocelink_error *err);
+int pp_link_client(struct pp *pp);
+int pp_link_server(struct pp *pp, struct rocelink_listener *l);
+void pp_unlink(struct pp *pp);
+
+/* pingpong_memory.c */
+int pp_memory_make(struct pp *pp);
+uint8_t *pp_send_slot(const struct pp *pp, uint64_t seq);
+uint8_t *pp_recv_slot(const struct pp *pp, unsigned qp, uint64_t seq);
+/* The peer's address for our message number seq. */
+uint64_t pp_remote_slot(const struct pp *pp, uint64_t seq);
+void pp_fill(const struct pp *pp, uint8_t *at, uint64_t seq, bool from_client);
+/* Every byte; an error names the first wrong one. Counts it in pp->verified. */
+int pp_check(struct pp *pp, const uint8_t *at, uint64_t seq, bool from_client);
+
+/* pingpong_post.c */
+int pp_post_recv(struct pp *pp, unsigned qp, uint64_t seq);
+int pp_post_send(struct pp *pp, unsigned qp, uint64_t seq);
+int pp_post_read(struct pp *pp, uint64_t seq);
+int pp_wait(struct pp *pp, struct ibv_wc *wc);
+bool pp_wc_is_recv(const struct ibv_wc *wc);
+unsigned pp_wc_qp(const struct ibv_wc *wc);
+uint64_t pp_now(void);
+
+/* pingpong_run.c: the measurement, on a linked pp. */
+int pp_run(struct pp *pp);
+
+/* pingpong_report.c */
+void pp_report(struct pp *pp);
+void pp_report_failure(const struct pp_options *o, const struct rocelink_error *err);
+
+/* pingpong_explain.c */
+void pp_explain_trace(void *arg, const struct rocelink_trace *trace);
+void pp_explain(const struct pp *pp, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* pingpong_rnr.c: the exit status. */
+int pp_rnr_client(const struct pp_options *o);
+int pp_rnr_act_server(struct pp *pp);
+/* RNR NAKs that this side's queue pairs have received so far; false: this device doesn't say. */
+bool pp_rnr_count(const struct ibv_qp *qp, uint8_t port, uint64_t *n);
+
+int pp_fail(struct rocelink_error *err, enum rocelink_code code, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * The measurement. First one message at a time, for the latency:
+ *
+ *   SEND, WRITE with immediate   each side answers the other's message (as ibv_*_pingpong do)
+ *   WRITE                        the same, the receiver watching the last byte in its memory
+ *   READ, atomics                the client alone; the server's program does nothing
+ *
+ * then, on RC and between two of us, as many as the queue takes, for the bandwidth.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/pingpong.h"
+
+enum { HALF_SENT = 1, HALF_RECEIVED = 2 };
+
+struct side {
+	unsigned pending; /* of the present exchange */
+	uint64_t sent, received;
+	uint64_t started_ns;
+};
+
+static bool one_sided(const struct pp *pp)
+{
+	return pp->plan.op >= PP_READ;
+}
+
+static bool two_sided_op(const struct pp *pp)
+{
+	return pp->plan.op == PP_SEND || pp->plan.immediate;
+}
+
+static bool polled_write(const struct pp *pp)
+{
+	return pp->plan.op == PP_WRITE && !pp->plan.immediate;
+}
+
+static void sample(struct pp *pp, uint64_t ns)
+{
+	if (pp->n_samples < pp->plan.iters * pp->qps)
+		pp->samples[pp->n_samples++] = ns;
+}
+
+static int begin(struct pp *pp, unsigned qp, struct side *s)
+{
+	s->pending = HALF_SENT | HALF_RECEIVED;
+	s->started_ns = pp_now();
+	return pp_post_send(pp, qp, s->sent++);
+}
+
+/* The message is in slot `received`; take it and post the receive for one that comes later. */
+static int take_received(struct pp *pp, unsigned qp, struct side *s)
+{
+	const uint8_t *at = pp_recv_slot(pp, qp, s->received);
+	int rc;
+
+	if (pp->plan.type == PP_UD)
+		at += PP_GRH;
+	rc = pp_check(pp, at, s->received, !pp->client);
+	s->received++;
+	return rc ? rc : pp_post_recv(pp, qp, s->received - 1);
+}
+
+/* The rule of the stock programs: the next is sent when the last is gone and its answer is here. */
+static int two_sided(struct pp *pp, struct side *sides)
+{
+	uint64_t total = (uint64_t)pp->plan.iters * pp->qps, sent = 0, received = 0;
+	int rc = ROCELINK_OK;
+
+	for (unsigned i = 0; i < pp->qps && rc == ROCELINK_OK; i++) {
+		sides[i].pending = HALF_RECEIVED;
+		if (pp->client)
+			rc = begin(pp, i, &sides[i]);
+	}
+	while (rc == ROCELINK_OK && (sent < total || received < total)) {
+		struct ibv_wc wc;
+		struct side *s;
+
+		rc = pp_wait(pp, &wc);
+		if (rc)
+			break;
+		s = &sides[pp_wc_qp(&wc)];
+		if (pp_wc_is_recv(&wc)) {
+			if (pp->client)
+				sample(pp, (pp_now() - s->started_ns) / 2);
+			rc = take_received(pp, pp_wc_qp(&wc), s);
+			s->pending &= ~(unsigned)HALF_RECEIVED;
+			received++;
+		} else {
+			s->pending &= ~(unsigned)HALF_SENT;
+			sent++;
+		}
+		/* What was begun counts too: the server's last answer has no exchange after it. */
+		if (rc == ROCELINK_OK && !s->pending && sent < total && s->sent < total)
+			rc = begin(pp, pp_wc_qp(&wc), s);
+	}
+	return rc;
+}
+
+static int reap(struct pp *pp, unsigned *outstanding, unsigned at_most)
+{
+	struct ibv_wc wc;
+
+	while (*outstanding > at_most) {
+		int rc = pp_wait(pp, &wc);
+
+		if (rc)
+			return rc;
+		--*outstanding;
+	}
+	return ROCELINK_OK;
+}
+
+/* Until the flag of message seq is in memory. Completions are taken on the way: polling is also
+ * what lets a software adapter receive in this thread. */
+static int await_flag(struct pp *pp, uint64_t seq, unsigned *outstanding)
+{
+	const volatile uint8_t *flag = pp_recv_slot(pp, 0, seq) + pp->plan.size - 1;
+	uint8_t expected = (uint8_t)(seq / pp->depth % 255 + 1);
+	uint64_t until = pp_now() + UINT64_C(1000) * PP_STALL_US;
+	struct ibv_wc wc;
+
+	for (unsigned spins = 0; *flag != expected; spins++) {
+		int n = ibv_poll_cq(pp->ep[0]->cq, 1, &wc);
+
+		if (n < 0 || (n > 0 && wc.status != IBV_WC_SUCCESS))
+			return pp_fail(&pp->err, ROCELINK_VERBS, "WRITE completed with \"%s\"",
+				       n < 0 ? "ibv_poll_cq failed" : ibv_wc_status_str(wc.status));
+		*outstanding -= (unsigned)n;
+		if (spins % 1024 == 1023 && pp_now() > until)
+			return pp_fail(&pp->err, ROCELINK_TIMEOUT,
+				       "the peer's WRITE number %llu didn't come within %d s%s",
+				       (unsigned long long)seq, PP_STALL_US / 1000000,
+				       pp->plan.type == PP_UC ? " (UC repeats nothing that is lost)"
+							      : "");
+	}
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	return pp_check(pp, pp_recv_slot(pp, 0, seq), seq, !pp->client);
+}
+
+static int write_polled(struct pp *pp)
+{
+	unsigned outstanding = 0;
+	int rc = ROCELINK_OK;
+
+	for (uint64_t seq = 0; seq < pp->plan.iters && rc == ROCELINK_OK; seq++) {
+		uint64_t started = pp_now();
+
+		if (!pp->client)
+			rc = await_flag(pp, seq, &outstanding);
+		if (rc == ROCELINK_OK)
+			rc = reap(pp, &outstanding, pp->depth - 1);
+		if (rc == ROCELINK_OK)
+			rc = pp_post_send(pp, 0, seq);
+		outstanding++;
+		if (rc == ROCELINK_OK && pp->client) {
+			rc = await_flag(pp, seq, &outstanding);
+			sample(pp, (pp_now() - started) / 2);
+		}
+	}
+	return rc ? rc : reap(pp, &outstanding, 0);
+}
+
+/* The answer to READ or atomic number seq. */
+static int check_answer(struct pp *pp, uint64_t seq)
+{
+	uint64_t value;
+
+	if (!pp->plan.verify)
+		return ROCELINK_OK;
+	if (pp->plan.op == PP_READ)
+		return pp_check(pp, pp_send_slot(pp, seq), seq % pp->depth, false);
+	memcpy(&value, pp_send_slot(pp, seq), sizeof(value));
+	if (value != seq)
+		return pp_fail(&pp->err, ROCELINK_PROTOCOL,
+			       "verify: %s number %llu found %llu instead of %llu",
+			       pp_op_name(pp->plan.op), (unsigned long long)seq,
+			       (unsigned long long)value, (unsigned long long)seq);
+	pp->verified++;
+	return ROCELINK_OK;
+}
+
+static int read_each(struct pp *pp)
+{
+	int rc = ROCELINK_OK;
+
+	for (uint64_t seq = 0; seq < pp->plan.iters && rc == ROCELINK_OK; seq++) {
+		uint64_t started = pp_now();
+		struct ibv_wc wc;
+
+		rc = pp_post_read(pp, seq);
+		if (rc == ROCELINK_OK)
+			rc = pp_wait(pp, &wc);
+		sample(pp, pp_now() - started);
+		if (rc == ROCELINK_OK)
+			rc = check_answer(pp, seq);
+	}
+	return rc;
+}
+
+static int stream_client(struct pp *pp, uint64_t base)
+{
+	uint64_t posted = 0, done = 0;
+	int rc = ROCELINK_OK;
+
+	while (rc == ROCELINK_OK && done < pp->plan.iters) {
+		struct ibv_wc wc;
+
+		for (; rc == ROCELINK_OK && posted < pp->plan.iters && posted - done < pp->depth;
+		     posted++)
+			rc = one_sided(pp) ? pp_post_read(pp, base + posted)
+					   : pp_post_send(pp, 0, base + posted);
+		if (rc == ROCELINK_OK)
+			rc = pp_wait(pp, &wc);
+		if (rc == ROCELINK_OK && one_sided(pp))
+			rc = check_answer(pp, base + done);
+		done++;
+	}
+	return rc;
+}
+
+static int stream_server(struct pp *pp, struct side *s)
+{
+	int rc = ROCELINK_OK;
+
+	for (unsigned i = 0; i < pp->plan.iters && rc == ROCELINK_OK; i++) {
+		struct ibv_wc wc;
+
+		rc = pp_wait(pp, &wc);
+		if (rc == ROCELINK_OK && pp_wc_is_recv(&wc))
+			rc = take_received(pp, 0, s);
+	}
+	return rc;
+}
+
+/* Both say how it went; a failure on either side is an error on both. */
+static int agree(struct pp *pp, const char *name, int rc)
+{
+	struct rocelink_error err;
+	int ret = rocelink_conn_sync(pp->conn, name, rc ? pp->err.text : NULL, PP_SYNC_US, &err);
+
+	if (rc)
+		return rc;
+	if (ret)
+		pp->err = err;
+	return ret;
+}
+
+static int measure(struct pp *pp)
+{
+	struct side sides[PP_MAX_QPS] = { 0 };
+	uint64_t started = pp_now();
+	int rc;
+
+	if (one_sided(pp))
+		rc = pp->client ? read_each(pp) : ROCELINK_OK;
+	else
+		rc = polled_write(pp) ? write_polled(pp) : two_sided(pp, sides);
+	pp->latency_ns = pp_now() - started;
+	if (pp->o->compat || pp->plan.type != PP_RC)
+		return rc;
+	/* Else the first message of the stream may be taken for an answer. */
+	rc = agree(pp, "latency measured", rc);
+	if (rc)
+		return rc;
+	started = pp_now();
+	if (pp->client)
+		rc = stream_client(pp, pp->plan.iters);
+	else if (two_sided_op(pp))
+		rc = stream_server(pp, &sides[0]);
+	/* A server that only looks on has measured nothing. */
+	if (pp->client || two_sided_op(pp))
+		pp->stream_ns = pp_now() - started;
+	return rc;
+}
+
+/* What has no completion at the server is looked at when the client has finished. */
+static int check_memory(struct pp *pp)
+{
+	uint64_t total = 2ull * pp->plan.iters, value;
+	int rc = ROCELINK_OK;
+
+	if (pp->client || !pp->plan.verify || pp->plan.type != PP_RC)
+		return rc;
+	if (polled_write(pp))
+		for (uint64_t seq =
+			     total - (pp->depth < pp->plan.iters ? pp->depth : pp->plan.iters);
+		     seq < total && rc == ROCELINK_OK; seq++)
+			rc = pp_check(pp, pp_recv_slot(pp, 0, seq), seq, true);
+	if (pp->plan.op != PP_FETCH_ADD && pp->plan.op != PP_CMP_SWAP)
+		return rc;
+	memcpy(&value, pp_recv_slot(pp, 0, 0), sizeof(value));
+	if (value != total)
+		return pp_fail(&pp->err, ROCELINK_PROTOCOL,
+			       "verify: after %llu atomics the value is %llu",
+			       (unsigned long long)total, (unsigned long long)value);
+	pp->verified++;
+	return rc;
+}
+
+int pp_run(struct pp *pp)
+{
+	int rc = measure(pp);
+
+	if (pp->o->compat)
+		return rc;
+	rc = agree(pp, "finished", rc);
+	if (rc)
+		return rc;
+	return agree(pp, "checked", check_memory(pp));
+}
