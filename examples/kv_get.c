@@ -134,7 +134,8 @@ struct client {
 static void read_slot(struct client *c, unsigned index)
 {
 	struct ibv_sge sge = { (uintptr_t)&c->slot, sizeof(c->slot), c->mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ }, *bad;
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_READ };
+	struct ibv_send_wr *bad;
 	struct rocelink_error err;
 	struct ibv_wc wc;
 

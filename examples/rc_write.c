@@ -8,6 +8,7 @@
  *
  * Build: cc -o rc_write rc_write.c $(pkg-config --cflags --libs rocelink)
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,8 +54,8 @@ static struct rocelink_conn *write_there(const char *host, const char *service,
 {
 	struct rocelink_remote_region inbox = { .size = sizeof(inbox) };
 	struct ibv_sge sge = { (uintptr_t)memory, sizeof(memory), mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE },
-			   *bad;
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE };
+	struct ibv_send_wr *bad;
 	struct rocelink_conn *conn;
 	struct ibv_wc wc;
 
@@ -70,7 +71,7 @@ static struct rocelink_conn *write_there(const char *host, const char *service,
 	need(!rocelink_wait_completion(ep->cq, NULL, PATIENCE_US, &wc, &err));
 
 	need(!rocelink_conn_sync(conn, "written", NULL, PATIENCE_US, &err));
-	printf("written to the %lu bytes of %s\n", (unsigned long)inbox.length, inbox.name);
+	printf("written to VA 0x%012" PRIx64 " with R_Key 0x%08x\n", inbox.addr, inbox.rkey);
 	return conn;
 }
 

@@ -33,7 +33,8 @@ static void need(bool ok)
 static int post_receive(void *qp, struct rocelink_conn *conn)
 {
 	struct ibv_sge sge = { (uintptr_t)memory, sizeof(memory) - 1, mr->lkey };
-	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
+	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 };
+	struct ibv_recv_wr *bad;
 
 	(void)conn;
 	return ibv_post_recv(qp, &wr, &bad);
@@ -65,7 +66,8 @@ static struct rocelink_conn *send_text(const char *host, const char *service, co
 {
 	struct rocelink_qp_info peer = { .size = sizeof(peer) };
 	struct ibv_sge sge = { (uintptr_t)memory, (uint32_t)strlen(text), mr->lkey };
-	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND }, *bad;
+	struct ibv_send_wr wr = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_send_wr *bad;
 	struct rocelink_conn *conn;
 	struct ibv_wc wc;
 

@@ -1,0 +1,153 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""
+examples.py BUILD_DIR: the example programs do what they say, over IPv4 and IPv6, and fail with a sentence.
+
+All of them take HOST and PORT, and say on which port they wait before they do so.
+"""
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import unittest
+
+BUILD = sys.argv.pop(1)
+PATIENCE = 60
+
+
+def program(name, *args):
+    return [os.path.join(BUILD, "examples", name), *args]
+
+
+def on_adapter(*command):
+    return [os.path.join(BUILD, "rocelink"), "run", "--", *command]
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])
+
+
+def has_ipv6():
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+HOSTS = ["127.0.0.1"] + (["::1"] if has_ipv6() else [])
+
+
+class Program:
+    def __init__(self, command):
+        # Line by line, so that the first line can be waited for.
+        self.process = subprocess.Popen(["stdbuf", "-oL", *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+    def first_line(self):
+        return self.process.stdout.readline()
+
+    def finish(self):
+        """(status, output, errors)"""
+        try:
+            output, errors = self.process.communicate(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            output, errors = self.process.communicate()
+            return "too late", output, errors
+        return self.process.returncode, output, errors
+
+
+class Examples(unittest.TestCase):
+    def pair(self, server, client):
+        """The outputs of both, which end well and without a complaint."""
+        with Program(server) as first:
+            self.assertIn("waiting on port", first.first_line())
+            with Program(client) as second:
+                ends = [second.finish(), first.finish()]
+        self.assertEqual([(status, errors) for status, _, errors in ends], [(0, "")] * 2)
+        return ends[1][1], ends[0][1]
+
+    def test_by_hand(self):
+        port = free_port()
+        served, told = self.pair(on_adapter(*program("by_hand", "rl_lo", "0", port)),
+                                 on_adapter(*program("by_hand", "rl_lo", "0", port, "127.0.0.1")))
+        self.assertIn("my memory holds: Hello, memory of yours\n", served)
+        sent, received = (re.search(rf"^{word} +(.*)", told, re.M).group(1) for word in ("sent", "received"))
+        self.assertEqual(re.findall(r"^(?:received|sent) +(.*)", served, re.M), [received, sent])
+
+    def test_rc_write(self):
+        for host in HOSTS:
+            port = free_port()
+            served, told = self.pair(program("rc_write", "listen", host, port),
+                                     program("rc_write", "connect", host, port))
+            self.assertEqual(served, "my memory holds: Hello, memory of yours\n")
+            self.assertRegex(told, r"^written to VA 0x[0-9a-f]{12} with R_Key 0x[0-9a-f]{8}\n$")
+
+    def test_ud_send(self):
+        for host in HOSTS:
+            for text in ("Hello", "x" * 255):
+                port = free_port()
+                served, _ = self.pair(program("ud_send", "listen", host, port),
+                                      program("ud_send", "connect", host, port, text))
+                self.assertRegex(served, rf"^from QPN 0x[0-9a-f]{{6}}: {text}\n$")
+
+    def test_kv_get(self):
+        # So many pairs that some share a first slot, and clients that all read at once.
+        pairs = {f"key{i}": f"value of {i}" for i in range(200)}
+        for host in HOSTS:
+            port = free_port()
+            with Program(program("kv_get", "serve", host, port, *(f"{k}={v}" for k, v in pairs.items()))) as server:
+                self.assertIn("serving on port", server.first_line())
+                clients = [Program(program("kv_get", "get", host, port, *list(pairs)[i::8])) for i in range(8)]
+                for i, client in enumerate(clients):
+                    with client:
+                        want = "".join(f"{k}={pairs[k]}\n" for k in list(pairs)[i::8])
+                        self.assertEqual(client.finish(), (0, want, ""))
+                with Program(program("kv_get", "get", host, port, "key1", "nokey")) as client:
+                    self.assertEqual(client.finish(), (1, "key1=value of 1\nnokey: no such key\n", ""))
+                server.process.send_signal(signal.SIGTERM)
+                self.assertEqual(server.finish(), (-signal.SIGTERM, "", ""))
+
+    def test_usage(self):
+        for name in ("by_hand", "rc_write", "ud_send", "kv_get"):
+            with Program(program(name)) as it:
+                status, output, errors = it.finish()
+            self.assertEqual((status, output), (2, ""))
+            self.assertTrue(errors.startswith("usage: " + name), errors)
+
+    def test_nobody_listens(self):
+        port = free_port()
+        for name, verb in (("rc_write", "connect"), ("ud_send", "connect")):
+            with Program(program(name, verb, "127.0.0.1", port)) as it:
+                status, output, errors = it.finish()
+            self.assertEqual((status, output), (1, ""))
+            self.assertIn(port, errors)
+            self.assertIn("refused", errors)
+
+    def test_another_service(self):
+        # kv_get names its protocol; a program that offers no table is refused or waited for, never read.
+        port = free_port()
+        with Program(program("kv_get", "serve", "127.0.0.1", port, "a=1")) as server:
+            self.assertIn("serving on port", server.first_line())
+            with Program(program("ud_send", "connect", "127.0.0.1", port)) as client:
+                status, output, errors = client.finish()
+            self.assertEqual((status, output), (1, ""))
+            self.assertRegex(errors, r"\bUD\b.*\bRC\b|\bRC\b.*\bUD\b")
+            with Program(program("kv_get", "get", "127.0.0.1", port, "a")) as client:
+                self.assertEqual(client.finish(), (0, "a=1\n", ""))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
