@@ -12,7 +12,9 @@
 #include "wire/icrc.h"
 
 #define DELAY_NS (20 * NS_PER_US)
-#define CANARY	 0xa5
+/* Small, so that it fills up in the middle of a response. */
+#define OUTBOX_BYTES (20 << 10)
+#define CANARY	     0xa5
 
 struct sim_packet {
 	struct sim_packet *next;
@@ -176,7 +178,7 @@ static void start_node(struct sim *s, unsigned i)
 			  IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
 	};
 	assert_int_equal(mem_add(&n->mem, &n->mr), 0);
-	assert_int_equal(outbox_init(&n->box, 128 << 10), 0);
+	assert_int_equal(outbox_init(&n->box, OUTBOX_BYTES), 0);
 	assert_int_equal(qp_init(&n->qp, &cfg), 0);
 	n->qp.qpn = 0x100 + i;
 }
