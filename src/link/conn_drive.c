@@ -261,17 +261,13 @@ static int timed_out(struct rocelink_conn *conn, uint64_t now, struct rocelink_e
 		[ROCELINK_PHASE_NONE] = "the exchange took too long",
 		[ROCELINK_PHASE_RESOLVE] = "the host name was not resolved in time",
 		[ROCELINK_PHASE_CONNECT] = "no connection in time",
-		[ROCELINK_PHASE_SECURE] =
-			"the peer did not finish the TLS handshake in time: does it use TLS?",
-		[ROCELINK_PHASE_HELLO] =
-			"the peer sent no HELLO in time: is it a rocelink program, and does its "
-			"program call accept?",
+		[ROCELINK_PHASE_SECURE] = "no TLS handshake in time: does the peer use TLS?",
+		[ROCELINK_PHASE_HELLO] = "the peer sent no HELLO in time: does its program accept?",
 		[ROCELINK_PHASE_NEGOTIATE] = "the negotiation took too long",
 		[ROCELINK_PHASE_INIT] = "INIT took too long",
 		[ROCELINK_PHASE_RTR] = "RTR took too long",
 		[ROCELINK_PHASE_RTS] = "RTS took too long",
-		[ROCELINK_PHASE_READY] =
-			"the peer did not become READY in time: it hangs between HELLO and READY",
+		[ROCELINK_PHASE_READY] = "the peer did not become READY in time after its HELLO",
 		[ROCELINK_PHASE_OPEN] = "open",
 		[ROCELINK_PHASE_CLOSE] = "the peer did not say BYE in time",
 	};

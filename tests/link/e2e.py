@@ -1,0 +1,159 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""The link library on the adapter, process to process: e2e.py BUILD [CASE...]
+
+Each case is two processes that link and then exchange checked data, in all the ways that the library has, and
+with Debian's ibv_*_pingpong at the other end. No case sets an environment variable for the library's side.
+"""
+import os
+import socket
+import subprocess
+import sys
+
+BUILD = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else "build"
+PEER = os.path.join(BUILD, "tests", "link_peer")
+PRELOAD = os.path.join(BUILD, "librocelink-verbs.so")
+PATIENCE = 60
+
+
+def free_port(host="127.0.0.1"):
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as s:
+        s.bind((host, 0))
+        return str(s.getsockname()[1])
+
+
+def start(*args, preload=False, **kw):
+    env = dict(os.environ)
+    env.pop("LD_PRELOAD", None)
+    if preload:
+        # Sanitized libraries want their runtime first; those programs aren't built with it.
+        env["LD_PRELOAD"] = PRELOAD
+    return subprocess.Popen(args, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **kw)
+
+
+def finish(*processes):
+    out = []
+    for p in processes:
+        try:
+            out.append(p.communicate(timeout=PATIENCE)[0])
+        except subprocess.TimeoutExpired:
+            p.kill()
+            out.append(p.communicate()[0] + "\n(no end within %d s)" % PATIENCE)
+    bad = [p for p in processes if p.returncode != 0]
+    return None if not bad else "\n".join(
+        "%s -> %s\n%s" % (" ".join(p.args), p.returncode, o) for p, o in zip(processes, out))
+
+
+def pair(kind, qps, *options, host="127.0.0.1"):
+    port = free_port(host)
+    server = start(PEER, "listen", host, port, kind, str(qps), *options)
+    client = start(PEER, "connect", host, port, kind, str(qps), *options)
+    return finish(server, client)
+
+
+def meet(*options):
+    port = free_port()
+    a = start(PEER, "meet", "127.0.0.1", port, "rc", "1", "there=127.0.0.2", *options)
+    b = start(PEER, "meet", "127.0.0.2", port, "rc", "1", "there=127.0.0.1", *options)
+    return finish(a, b)
+
+
+def ticket(kind):
+    ends = [start(PEER, "ticket", "127.0.0.1", "-", kind, "2", stdin=subprocess.PIPE) for _ in range(2)]
+    texts = [p.stdout.readline() for p in ends]
+    for p, text in zip(ends, reversed(texts)):
+        p.stdin.write(text)
+        p.stdin.flush()
+    return finish(*ends)
+
+
+def stock_option(kind):
+    return ("srq" if kind == "srq" else "stock", "size=1000", "iters=1000")
+
+
+def stock_client(kind):
+    """Our server, their client, which doesn't wait for one: it starts when our port is open."""
+    port = free_port()
+    qps = 16 if kind == "srq" else 1
+    ours = start(PEER, "listen", "127.0.0.1", port, "rc" if kind == "srq" else kind, str(qps), *stock_option(kind))
+    for _ in range(500):
+        if any(line.split()[1].endswith(":%04X" % int(port)) and line.split()[3] == "0A"
+               for line in open("/proc/net/tcp").readlines()[1:]):
+            break
+        subprocess.run(["sleep", "0.02"], check=False)
+    theirs = start("ibv_%s_pingpong" % kind, "-d", "rl_lo", "-g", "0", "-s", "1000", "-p", port, "127.0.0.1",
+                   preload=True)
+    return finish(ours, theirs)
+
+
+def stock_server(kind):
+    port = free_port()
+    qps = 16 if kind == "srq" else 1
+    theirs = start("ibv_%s_pingpong" % kind, "-d", "rl_lo", "-g", "0", "-s", "1000", "-p", port, preload=True)
+    ours = start(PEER, "connect", "127.0.0.1", port, "rc" if kind == "srq" else kind, str(qps), *stock_option(kind))
+    return finish(theirs, ours)
+
+
+def killed_peer():
+    """The client's server is gone in the middle: an error, soon, that says so."""
+    port = free_port()
+    server = start(PEER, "listen", "127.0.0.1", port, "rc", "1", "iters=100000000")
+    client = start(PEER, "connect", "127.0.0.1", port, "rc", "1", "iters=100000000")
+    subprocess.run(["sleep", "2"], check=False)
+    server.kill()
+    server.communicate()
+    try:
+        out = client.communicate(timeout=PATIENCE)[0]
+    except subprocess.TimeoutExpired:
+        client.kill()
+        client.communicate()
+        return "the client has not noticed"
+    if client.returncode == 0 or not ("acknowledge" in out or "no completion" in out):
+        return "client ended with %s: %s" % (client.returncode, out)
+    return None
+
+
+CASES = {
+    "rc": lambda: pair("rc", 1),
+    "uc": lambda: pair("uc", 1),
+    "ud": lambda: pair("ud", 1),
+    "rc-8": lambda: pair("rc", 8),
+    "ud-4": lambda: pair("ud", 4),
+    "rc-ipv6": lambda: pair("rc", 1, host="::1"),
+    "rc-name": lambda: pair("rc", 1, host="localhost"),
+    "rc-secret": lambda: pair("rc", 2, "secret"),
+    "rc-large": lambda: pair("rc", 1, "size=1000000", "iters=50"),
+    "meet": meet,
+    "meet-secret": lambda: meet("secret"),
+    "ticket-rc": lambda: ticket("rc"),
+    "ticket-ud": lambda: ticket("ud"),
+    "killed-peer": killed_peer,
+}
+for k in ("rc", "uc", "ud", "srq"):
+    CASES["stock-server-" + k] = lambda k=k: stock_server(k)
+    CASES["stock-client-" + k] = lambda k=k: stock_client(k)
+
+
+def has_ipv6():
+    try:
+        free_port("::1")
+        return True
+    except OSError:
+        return False
+
+
+def main():
+    failed = 0
+    for name in sys.argv[2:] or CASES:
+        if "ipv6" in name and not has_ipv6():
+            print("%-20s skipped: no ::1 here" % name)
+            continue
+        wrong = CASES[name]()
+        print("%-20s %s" % (name, "ok" if not wrong else "FAILED\n" + wrong), flush=True)
+        failed += wrong is not None
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
