@@ -96,18 +96,25 @@ static uint32_t outstanding(const struct qp *qp)
 	return (uint32_t)psn_diff(qp->req.psn, qp->comp.una);
 }
 
-/* Response packets to ask for now, at cursor's READ; 0: wait for the window to open further. */
-static uint32_t read_chunk(const struct qp *qp, const struct send_wqe *w)
+/*
+ * Response packets that the next request of this READ asks for. Requests end on a grid that stays
+ * the same when they are repeated: a responder answers a repeated READ only within the bounds of
+ * the original one.
+ */
+static uint32_t read_chunk(const struct requester *req, const struct send_wqe *w)
 {
-	const struct requester *req = &qp->req;
+	uint32_t to_grid = w->chunk - req->pkt % w->chunk;
 	uint32_t left = w->packets - req->pkt;
-	uint32_t out = outstanding(qp);
-	uint32_t room = req->window > out ? req->window - out : 0;
-	uint32_t chunk = req->max_reads > 1 ? (req->window + 1) / 2 : req->window;
 
-	if (chunk > left)
-		chunk = left;
-	return chunk <= room ? chunk : 0;
+	return to_grid < left ? to_grid : left;
+}
+
+static bool read_fits(const struct qp *qp, uint32_t psns)
+{
+	uint32_t out = outstanding(qp);
+
+	/* The window may have shrunk since the grid was laid: one request is always allowed. */
+	return out == 0 || out + psns <= qp->req.window;
 }
 
 static bool sq_draining(const struct qp *qp)
@@ -129,8 +136,8 @@ static bool may_send(const struct qp *qp, const struct send_wqe *w, uint32_t *ps
 		if (reads_out(req) >= req->max_reads)
 			return false;
 		if (w->opcode == IBV_WR_RDMA_READ) {
-			*psns = read_chunk(qp, w);
-			return *psns != 0;
+			*psns = read_chunk(req, w);
+			return read_fits(qp, *psns);
 		}
 	}
 	return outstanding(qp) < req->window;
@@ -220,6 +227,7 @@ static struct send_wqe *next_packet(struct qp *qp, uint32_t *psns)
 	if (req->cur == req->assigned) {
 		w->first_psn = req->psn;
 		w->packets = send_wqe_is_atomic(w) ? 1 : requester_packets(w->len, qp->mtu);
+		w->chunk = req->max_reads > 1 ? (req->window + 1) / 2 : req->window;
 		req->assigned++;
 	}
 	return may_send(qp, w, psns) ? w : NULL;

@@ -78,6 +78,7 @@ struct send_wqe {
 	/* requester: valid once the first packet has been sent */
 	struct psn first_psn;
 	uint32_t packets; /* PSNs it takes: request packets, or READ response packets */
+	uint32_t chunk;	  /* READ: responses that one request asks for at most */
 	/* the SGE list, or with IBV_SEND_INLINE the data itself */
 	struct ibv_sge sge[];
 };

@@ -170,15 +170,15 @@ static void post_reads(struct sim *s)
 
 static void post_long_read(struct sim *s)
 {
-	post_one(s, IBV_WR_RDMA_READ, 0, 0, 40 * MTU, 0);
-	post_one(s, IBV_WR_SEND, 1, 96 << 10, 10, IBV_SEND_FENCE);
+	post_one(s, IBV_WR_RDMA_READ, 0, 0, 300 * MTU, 0);
+	post_one(s, IBV_WR_SEND, 1, 96 << 10, 10, 0);
 	post_recv(s, 1, 0, 96 << 10, 4096);
 }
 
 static void check_long_read(struct sim *s)
 {
 	expect_sent(s, 2);
-	expect_same(s, 0, 40 * MTU);
+	expect_same(s, 0, 300 * MTU);
 	expect_same(s, 96 << 10, 10);
 }
 
