@@ -127,8 +127,12 @@ int port_receive(struct port *port, int budget);
 int port_wait_fd(const struct port *port);
 void port_want_write(struct port *port, bool want);
 
-/* Bytes that may be in flight to this process without overflowing its receive buffer (from
- * SO_RCVBUF). */
+/*
+ * Bytes that may be in flight to this process without overflowing the receive buffer of one flow:
+ * half of SO_RCVBUF, since the kernel charges a packet's whole memory. Measured: bursts of
+ * segmented sends fit twice over, single packets of 1 KiB and more just fit, single packets of 256
+ * bytes less than half.
+ */
 size_t port_receive_window(const struct port *port);
 
 /* Ask the process that owns this block for its counters' text. 0 or -errno. Needs no open port. */

@@ -21,7 +21,7 @@
 #include "net/port.h"
 #include "net/tap.h"
 
-#define RX_BATCH	16
+#define RX_BATCH	  16
 #define RX_BUFFER	  (64 << 10) /* no UDP datagram, and no GRO burst, is longer */
 #define FLOWS_MAX	  64
 #define BLOCKS_MAX	  256 /* per process: a million QPs */

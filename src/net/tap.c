@@ -57,20 +57,22 @@ static int write_header(int fd)
 	return write(fd, &h, sizeof(h)) == (ssize_t)sizeof(h) ? 0 : -(errno ? errno : EIO);
 }
 
-/* Alone: begin the file. Otherwise: wait until whoever is beginning it has done so. */
+/*
+ * Alone: begin the file. Otherwise: wait until whoever is beginning it has done so. File systems
+ * without locks count as being alone.
+ */
 static int join_file(int fd)
 {
 	struct stat st;
 	int ret = 0;
 
-	if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
 		/* A pipe or a device can't be cut. */
 		if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && ftruncate(fd, 0))
 			return -errno;
 		ret = write_header(fd);
 	}
-	if (!ret && flock(fd, LOCK_SH))
-		ret = -errno;
+	flock(fd, LOCK_SH);
 	return ret;
 }
 
@@ -151,8 +153,12 @@ static void put_udp(struct tap *tap, const struct path *path, uint32_t sum, cons
 static void put_ipv4(struct tap *tap, const struct path *path, uint16_t id, bool df,
 		     const uint8_t *data, size_t len)
 {
-	struct ip h = { .ip_hl = 5, .ip_v = 4, .ip_tos = path->traffic_class };
+	struct ip h;
 
+	memset(&h, 0, sizeof(h));
+	h.ip_hl = 5;
+	h.ip_v = 4;
+	h.ip_tos = path->traffic_class;
 	h.ip_len = htons((uint16_t)(sizeof(h) + sizeof(struct udphdr) + len));
 	h.ip_id = htons(id);
 	h.ip_off = htons(df ? IP_DF : 0);

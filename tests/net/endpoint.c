@@ -209,8 +209,8 @@ void endpoint_check_icrcs(const struct endpoint *e, bool numbered)
 		const struct kept_burst *burst;
 		size_t len;
 		const uint8_t *p = endpoint_packet(e, i, &burst, &len);
-		uint16_t expected =
-			numbered ? (uint16_t)((size_t)(p - burst->data) / burst->seg_len) : 0;
+		size_t place = (size_t)(p - burst->data) / burst->seg_len;
+		uint16_t expected = (uint16_t)(numbered ? place : 0);
 		uint16_t id = expected;
 
 		assert_true(icrc_check(&burst->path, &id, p, len));

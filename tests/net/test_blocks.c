@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -115,10 +116,14 @@ static void test_all_taken(void **state)
 {
 	struct port_config config = idle_config();
 	int fds[QPN_BLOCKS];
+	struct rlimit limit;
 	struct port *port;
 	char error[512];
 
 	(void)state;
+	getrlimit(RLIMIT_NOFILE, &limit);
+	limit.rlim_cur = limit.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &limit);
 	for (unsigned i = 0; i < QPN_BLOCKS; i++) {
 		struct sockaddr_un un = { .sun_family = AF_UNIX };
 		int len = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "rocelink/%u", i);
