@@ -32,7 +32,7 @@ static double rank(const struct pp *pp, double share)
 static void fill(struct pp *pp, struct figures *f)
 {
 	/* The ping-pong moves a message each way in an iteration, the stream one. */
-	double messages = (double)pp->plan.iters * pp->qps * (pp->stream_ns ? 1 : 2);
+	double messages = (double)pp->plan.iters * (pp->stream_ns ? 1 : 2);
 	double seconds =
 		(double)(pp->stream_ns ? pp->stream_ns : pp->latency_ns) / (double)NS_PER_SEC;
 	double sum = 0;
@@ -93,7 +93,7 @@ static void report_text(const struct pp *pp, const struct figures *f)
 	printf("%s %s, %u bytes, %u iterations", pp_type_name(pp->plan.type),
 	       pp_op_name(pp->plan.op), pp->plan.size, pp->plan.iters);
 	if (pp->qps > 1)
-		printf(" on each of %u queue pairs", pp->qps);
+		printf(" on %u queue pairs", pp->qps);
 	printf("; %s GID %d (%s), path MTU %u\n", q->gid.device, q->gid.index, q->gid.address,
 	       q->path_mtu);
 	if (pp->n_samples) {

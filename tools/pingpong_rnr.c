@@ -54,7 +54,9 @@ static void explain_naks(const struct pp *pp, uint64_t naks)
 		printf("Each is the server's adapter saying \"no receive is posted, ask\n   again "
 		       "in "
 		       "%.2f ms\" (its min_rnr_timer).%s\n",
-		       rocelink_rnr_delay_us(rocelink_rnr_delay_code(PP_DEMO_RNR_DELAY_US)) / 1e3,
+		       (double)rocelink_rnr_delay_us(
+			       rocelink_rnr_delay_code(PP_DEMO_RNR_DELAY_US)) /
+			       1e3,
 		       pp->plan.act == PP_ACT_PATIENT
 			       ? " The client's adapter repeated the packet "
 				 "each time;\n   the program saw only a late "

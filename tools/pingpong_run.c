@@ -38,7 +38,7 @@ static bool polled_write(const struct pp *pp)
 
 static void sample(struct pp *pp, uint64_t ns)
 {
-	if (pp->n_samples < pp->plan.iters * pp->qps)
+	if (pp->n_samples < pp->plan.iters)
 		pp->samples[pp->n_samples++] = ns;
 }
 
@@ -65,7 +65,7 @@ static int take_received(struct pp *pp, unsigned qp, struct side *s)
 /* The rule of the stock programs: the next is sent when the last is gone and its answer is here. */
 static int two_sided(struct pp *pp, struct side *sides)
 {
-	uint64_t total = (uint64_t)pp->plan.iters * pp->qps, sent = 0, received = 0;
+	uint64_t total = pp->plan.iters, sent = 0, received = 0; /* of all queue pairs together */
 	int rc = ROCELINK_OK;
 
 	for (unsigned i = 0; i < pp->qps && rc == ROCELINK_OK; i++) {
