@@ -141,8 +141,10 @@ static void read_slot(struct client *c, unsigned index)
 
 	wr.wr.rdma.remote_addr = c->table.addr + index * sizeof(c->slot);
 	wr.wr.rdma.rkey = c->table.rkey;
-	if (ibv_post_send(c->ep->qp, &wr, &bad))
+	if (ibv_post_send(c->ep->qp, &wr, &bad)) {
 		perror("ibv_post_send");
+		exit(1);
+	}
 	need(!rocelink_wait_completion(c->ep->cq, NULL, PATIENCE_US, &wc, &err), &err);
 }
 
@@ -160,8 +162,7 @@ static const char *get(struct client *c, const char *key)
 static int get_all(const char *host, const char *service, char **keys)
 {
 	struct client c = { .table.size = sizeof(c.table) };
-	struct rocelink_options *options =
-		ROCELINK_OPTIONS(.service_name = "kv/1", .retry_refused = true);
+	struct rocelink_options *options = ROCELINK_OPTIONS(.service_name = "kv/1");
 	struct rocelink_error err;
 	int missing = 0;
 

@@ -6,6 +6,10 @@
  *	rc_write listen 127.0.0.1 7471
  *	rc_write connect 127.0.0.1 7471
  *
+ * On other addresses than loopback both need the same secret, at least 16 bytes, in a file:
+ *
+ *	rc_write listen 192.0.2.1 7471 secret
+ *
  * Build: cc -o rc_write rc_write.c $(pkg-config --cflags --libs rocelink)
  */
 #include <inttypes.h>
@@ -28,12 +32,14 @@ static void need(bool ok)
 	exit(1);
 }
 
-static struct rocelink_conn *serve(const char *host, const char *service, struct ibv_qp *qp,
+static struct rocelink_conn *serve(const char *host, const char *service,
+				   const struct rocelink_security *security, struct ibv_qp *qp,
 				   struct ibv_mr *mr)
 {
 	struct rocelink_region *inbox =
 		ROCELINK_REGION(.name = "inbox", .mr = mr, .access = IBV_ACCESS_REMOTE_WRITE);
-	struct rocelink_options *options = ROCELINK_OPTIONS(.regions = inbox, .region_count = 1);
+	struct rocelink_options *options =
+		ROCELINK_OPTIONS(.regions = inbox, .region_count = 1, .security = security);
 	struct rocelink_listener *listener;
 	struct rocelink_conn *conn;
 
@@ -50,6 +56,7 @@ static struct rocelink_conn *serve(const char *host, const char *service, struct
 }
 
 static struct rocelink_conn *write_there(const char *host, const char *service,
+					 const struct rocelink_security *security,
 					 const struct rocelink_endpoint *ep, struct ibv_mr *mr)
 {
 	struct rocelink_remote_region inbox = { .size = sizeof(inbox) };
@@ -59,15 +66,18 @@ static struct rocelink_conn *write_there(const char *host, const char *service,
 	struct rocelink_conn *conn;
 	struct ibv_wc wc;
 
-	conn = rocelink_connect(host, service, ep->qp, NULL, &err);
+	conn = rocelink_connect(host, service, ep->qp, ROCELINK_OPTIONS(.security = security),
+				&err);
 	need(conn);
 	need(!rocelink_conn_wait_region(conn, "inbox", PATIENCE_US, &inbox, &err));
 
 	strcpy(memory, "Hello, memory of yours");
 	wr.wr.rdma.remote_addr = inbox.addr;
 	wr.wr.rdma.rkey = inbox.rkey;
-	if (ibv_post_send(ep->qp, &wr, &bad))
+	if (ibv_post_send(ep->qp, &wr, &bad)) {
 		perror("ibv_post_send");
+		exit(1);
+	}
 	need(!rocelink_wait_completion(ep->cq, NULL, PATIENCE_US, &wc, &err));
 
 	need(!rocelink_conn_sync(conn, "written", NULL, PATIENCE_US, &err));
@@ -77,12 +87,15 @@ static struct rocelink_conn *write_there(const char *host, const char *service,
 
 int main(int argc, char **argv)
 {
+	/* Without a secret the library allows plain text, on loopback only. */
+	const struct rocelink_security *security =
+		argc > 4 ? ROCELINK_SECURITY(.secret_file = argv[4]) : NULL;
 	struct rocelink_endpoint *ep;
 	struct rocelink_conn *conn;
 	struct ibv_mr *mr;
 
-	if (argc != 4) {
-		fprintf(stderr, "usage: rc_write listen|connect HOST PORT\n");
+	if (argc < 4) {
+		fprintf(stderr, "usage: rc_write listen|connect HOST PORT [SECRET_FILE]\n");
 		return 2;
 	}
 	ep = rocelink_endpoint_open(ROCELINK_ENDPOINT(.host = argv[2], .sq_sig_all = true), &err);
@@ -95,9 +108,9 @@ int main(int argc, char **argv)
 	}
 
 	if (!strcmp(argv[1], "listen"))
-		conn = serve(argv[2], argv[3], ep->qp, mr);
+		conn = serve(argv[2], argv[3], security, ep->qp, mr);
 	else
-		conn = write_there(argv[2], argv[3], ep, mr);
+		conn = write_there(argv[2], argv[3], security, ep, mr);
 
 	rocelink_conn_close(conn, NULL);
 	rocelink_conn_free(conn);

@@ -79,8 +79,10 @@ static struct rocelink_conn *send_text(const char *host, const char *service, co
 	wr.wr.ud.ah = peer.ah;
 	wr.wr.ud.remote_qpn = peer.remote_qpn;
 	wr.wr.ud.remote_qkey = peer.remote_qkey;
-	if (ibv_post_send(ep->qp, &wr, &bad))
+	if (ibv_post_send(ep->qp, &wr, &bad)) {
 		perror("ibv_post_send");
+		exit(1);
+	}
 	need(!rocelink_wait_completion(ep->cq, ep->channel, PATIENCE_US, &wc, &err));
 	printf("sent to QPN 0x%06x with Q_Key 0x%08x\n", peer.remote_qpn, peer.remote_qkey);
 	return conn;

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import unittest
 
 BUILD = sys.argv.pop(1)
@@ -95,6 +96,24 @@ class Examples(unittest.TestCase):
             self.assertEqual(served, "my memory holds: Hello, memory of yours\n")
             self.assertRegex(told, r"^written to VA 0x[0-9a-f]{12} with R_Key 0x[0-9a-f]{8}\n$")
 
+    def test_rc_write_secret(self):
+        with tempfile.TemporaryDirectory() as folder:
+            right, wrong = (os.path.join(folder, name) for name in ("right", "wrong"))
+            for path in (right, wrong):
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(os.urandom(32).hex() + "\n")
+            port = free_port()
+            with Program(program("rc_write", "listen", "127.0.0.1", port, right)) as server:
+                self.assertIn("waiting on port", server.first_line())
+                for secret in ([], [wrong]):
+                    with Program(program("rc_write", "connect", "127.0.0.1", port, *secret)) as client:
+                        status, output, errors = client.finish()
+                    self.assertEqual((status, output), (1, ""))
+                    self.assertIn("TLS", errors)
+                with Program(program("rc_write", "connect", "127.0.0.1", port, right)) as client:
+                    self.assertEqual(client.finish()[0], 0)
+                self.assertEqual(server.finish(), (0, "my memory holds: Hello, memory of yours\n", ""))
+
     def test_ud_send(self):
         for host in HOSTS:
             for text in ("Hello", "x" * 255):
@@ -129,8 +148,8 @@ class Examples(unittest.TestCase):
 
     def test_nobody_listens(self):
         port = free_port()
-        for name, verb in (("rc_write", "connect"), ("ud_send", "connect")):
-            with Program(program(name, verb, "127.0.0.1", port)) as it:
+        for command in (["rc_write", "connect"], ["ud_send", "connect"], ["kv_get", "get"]):
+            with Program(program(*command, "127.0.0.1", port, *["key"][:command[0] == "kv_get"])) as it:
                 status, output, errors = it.finish()
             self.assertEqual((status, output), (1, ""))
             self.assertIn(port, errors)
