@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 PINGPONG = "pingpong"
 PERFTEST = "perftest"
 PROBE = "probe"
+ROCELINK = "rocelink"
 
 
 @dataclass
@@ -19,7 +20,9 @@ class Case:
     gid: str = "v4"
     style: str = PINGPONG
     timeout: int = 60
+    tries: int = 1
     smoke: bool = False  # also between the less important pairs of nodes
+    kernel_client: bool = True
     requester: dict = field(default_factory=dict)  # what the client must report (probe only)
     responder: dict = field(default_factory=dict)  # what the server must report
 
@@ -42,11 +45,16 @@ class Group:
 
 
 def pingpong(program, options="", **more):
-    return Case(f"ibv_{program}_pingpong", options, **more)
+    # Over UC and UD these programs wait for ever for a message that is lost, and an emulated machine may
+    # lose one; the client of ibv_srq_pingpong may leave before its last messages are acknowledged.
+    tries = 1 if program == "rc" else 3
+    return Case(f"ibv_{program}_pingpong", options, tries=tries, **{"timeout": 20 if tries > 1 else 60, **more})
 
 
 def perftest(program, options="", **more):
-    return Case(program, options, style=PERFTEST, **more)
+    # An emulated processor may answer later than perftest's usual 67 ms: -u 18 is 1.07 s.
+    patient = "" if "-c U" in options else " -u 18"
+    return Case(program, options + patient, style=PERFTEST, **more)
 
 
 def probe(scene, options="", requester=None, responder=None, **more):
@@ -100,8 +108,22 @@ def perftest_cases():
     yield perftest("ib_read_bw", "-n 50 -b -s 65536")
     yield perftest("ib_send_bw", "-n 50 -e -s 4096")
     yield perftest("ib_write_bw", "-a -n 5", timeout=120)
-    yield perftest("ib_send_bw", "-a -n 5", timeout=120)
-    yield perftest("ib_read_bw", "-a -n 5", timeout=120)
+    yield perftest("ib_send_bw", "-s 8388608 -n 5", timeout=120)
+    yield perftest("ib_read_bw", "-s 8388608 -n 5", timeout=120)
+
+
+def rocelink(type_, op, options="", **more):
+    return Case("rocelink pingpong", f"-t {type_} -o {op} --plain --verify {options}", style=ROCELINK, smoke=True,
+                **more)
+
+
+def rocelink_cases():
+    for op in ("send", "write", "read", "fetch-add", "cmp-swap"):
+        yield rocelink("rc", op, "-n 20")
+    yield rocelink("rc", "write", "-n 10 -s 65536", gid="v6")
+    yield rocelink("uc", "send", "-n 20", tries=3)
+    yield rocelink("uc", "write", "-n 20", tries=3)
+    yield rocelink("ud", "send", "-n 20", tries=3)
 
 
 def data_cases(rounds=2, gid="v4", strict=True):
@@ -114,6 +136,10 @@ def data_cases(rounds=2, gid="v4", strict=True):
                     {"received": str(datagrams)} if strict else {}, gid=gid, smoke=True)
 
 
+ACCESS_SCENES = ("wrong-rkey-write", "wrong-rkey-read", "beyond-write", "beyond-read", "below-write",
+                 "no-access-write")
+
+
 # The requester sees the error and a flushed queue; the responder's memory is as it was, and after an
 # error of its class C its queue pair is in error too and the program hears of it (IBA 9.9.3, 11.6.3).
 def refused(status, event):
@@ -122,11 +148,11 @@ def refused(status, event):
 
 
 def error_cases():
-    for scene in ("wrong-rkey-write", "wrong-rkey-read", "beyond-write", "beyond-read", "below-write",
-                  "no-access-write"):
+    for scene in ACCESS_SCENES:
         yield probe(scene, "", *refused("REM_ACCESS_ERR", "QP_ACCESS_ERR"), smoke=True)
-    for scene in ("qp-no-read", "misaligned-atomic"):
-        yield probe(scene, "", *refused("REM_INV_REQ_ERR", "QP_REQ_ERR"))
+    yield probe("qp-no-read", "", *refused("REM_INV_REQ_ERR", "QP_REQ_ERR"))
+    # The kernel's requester refuses it itself (EINVAL), so the question doesn't reach the responder.
+    yield probe("misaligned-atomic", "", *refused("REM_INV_REQ_ERR", "QP_REQ_ERR"), kernel_client=False)
     yield probe("zero-length", "", {"wc0": "SUCCESS", "wc1": "SUCCESS", "qp": "RTS"},
                 {"event": "none", "qp": "RTS", "memory": "intact"})
     # Three tries, 40.96 ms apart at least.
@@ -136,7 +162,7 @@ def error_cases():
     yield probe("rnr-late", "", {"wc0": "SUCCESS", "qp": "RTS", "elapsed_ms": (250, 5000)},
                 {"receive": "SUCCESS"})
     yield probe("receive-too-small", "", {"wc0": "REM_INV_REQ_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR"},
-                {"receive": "LOC_LEN_ERR", "event": "none", "qp": "ERR", "memory": "intact"})
+                {"receive": "LOC_LEN_ERR", "qp": "ERR", "memory": "intact"})
     # Four tries with a timeout of 67.1 ms to four times that (IBA C9-141).
     yield probe("peer-killed", "", {"wc0": "RETRY_EXC_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR",
                                     "elapsed_ms": (268, 1500)},
@@ -151,14 +177,15 @@ def error_cases():
 def impaired_cases():
     yield from data_cases(strict=False)
     yield pingpong("rc", "-n 50 -c -s 5001", timeout=100)
-    yield perftest("ib_write_bw", "-n 20 -s 65536 -u 16", timeout=100)
-    yield perftest("ib_read_bw", "-n 20 -s 65536 -u 16", timeout=100)
-    yield perftest("ib_atomic_bw", "-n 50 -u 16", timeout=100)
+    yield perftest("ib_write_bw", "-n 20 -s 65536", timeout=100)
+    yield perftest("ib_read_bw", "-n 20 -s 65536", timeout=100)
+    yield perftest("ib_atomic_bw", "-n 50", timeout=100)
 
 
 GROUPS = [
     Group("errors", list(error_cases())),
     Group("data", [*data_cases(), *data_cases(gid="v6"), *data_cases(gid="ll")]),
+    Group("rocelink", list(rocelink_cases())),
     Group("pingpong", list(pingpong_cases())),
     Group("perftest", list(perftest_cases())),
     Group("jumbo", [*(pingpong(s, "-n 10 -m 4096 -s 65536" if s != "ud" else "-n 10 -s 4096")
@@ -176,7 +203,7 @@ GROUPS = [
 @dataclass
 class Deviation:
     """Where the kernel's driver is not what the specification says. cause: the end whose conduct it is."""
-    scene: str
+    scenes: tuple
     role: str
     key: str
     value: str
@@ -185,15 +212,27 @@ class Deviation:
 
 
 KERNEL_DEVIATIONS = [
+    Deviation(ACCESS_SCENES, "server", "event", "none", "server",
+              "a remote access error raises no IBV_EVENT_QP_ACCESS_ERR at the responder (IBA 11.6.3.3)"),
+    Deviation(("qp-no-read", "misaligned-atomic"), "server", "event", "none", "server",
+              "an invalid request raises no IBV_EVENT_QP_REQ_ERR at the responder (IBA 11.6.3.3)"),
+    Deviation(("receive-too-small",), "server", "receive", "LOC_QP_OP_ERR", "server",
+              "a SEND longer than the receive completes with a local QP operation error at the responder, "
+              "not a local length error (IBA 9.9.3)"),
+    Deviation(("receive-too-small",), "client", "wc0", "REM_OP_ERR", "server",
+              "a SEND longer than the receive is answered with NAK remote operational error, not NAK invalid request (IBA 9.7.5.2.4)"),
+    Deviation(("zero-length",), "server", "qp", "ERR", "server",
+              "a zero-length READ doesn't check the R_Key, but its duplicate does, and ends the connection "
+              "(IBA C9-88)"),
 ]
 
 
 def kernels_deviation(case, role, key, value, server, client):
     """The known deviation that explains this value, if the end that causes it is the kernel's."""
+    scene = case.program.removeprefix("probe ")
     for known in KERNEL_DEVIATIONS:
         cause = client if known.cause == "client" else server
-        if cause.kernel and (f"probe {known.scene}", known.role, known.key, known.value) == (
-                case.program, role, key, value):
+        if cause.kernel and scene in known.scenes and (known.role, known.key, known.value) == (role, key, value):
             return known
     return None
 

@@ -12,7 +12,7 @@ programs=(ibv_devices ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpon
 	ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_atomic_bw ib_atomic_lat
 	rdma ip tc tcpdump)
 modules=(virtio_pci virtio_net 9pnet_virtio 9p veth rdma_rxe ib_uverbs sch_netem sch_ingress ifb
-	act_mirred cls_matchall crc32_pclmul crc32c_intel crc32_generic)
+	act_mirred cls_matchall crc32_generic)
 
 mkdir -p "$cache"
 package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
@@ -61,7 +61,8 @@ printf '127.0.0.1 localhost\n::1 localhost\n' > "$root/etc/hosts"
 # Every module with all it depends on; modules.dep gives the closure.
 from=$cache/$package/lib/modules/$version
 for module in "${modules[@]}"; do
-	awk -v name="/$module.ko:" 'index($0, name) { gsub(":", ""); print }' "$from/modules.dep"
+	# A module's file may have - where its name has _.
+	grep -E "/${module//_/[-_]}\.ko:" "$from/modules.dep" | tr -d :
 done | tr ' ' '\n' | sort -u | while read -r file; do
 	[ -n "$file" ] && install -D -m 644 "$from/${file#"lib/modules/$version/"}" \
 		"$root/lib/modules/$version/${file#"lib/modules/$version/"}"

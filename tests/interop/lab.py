@@ -140,7 +140,7 @@ class Guest:
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
             "-M", "pc", "-accel", accel, "-cpu", cpu, "-smp", str(cpus), "-m", memory,
             "-kernel", f"{cache}/vmlinuz", "-initrd", f"{cache}/initrd",
-            "-append", f"console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 guest={number}",
+            "-append", f"console=ttyS0 quiet panic=-1 mitigations=off net.ifnames=0 guest={number} build={build}",
             "-chardev", f"file,id=console,path={self.console}", "-serial", "chardev:console",
             "-netdev", f"tap,id=data,ifname=tap{number},script=no,downscript=no",
             "-device", f"virtio-net-pci,netdev=data,mac=52:54:00:77:00:0{number},romfile=",
@@ -152,7 +152,7 @@ class Guest:
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT)
 
-    def wait_ready(self, timeout=90):
+    def wait_ready(self, timeout=300):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -197,11 +197,14 @@ class Node:
     def run(self, command, timeout=30):
         return self.start(command).wait(timeout)
 
-    def wait_listening(self, port, timeout=20):
+    def wait_listening(self, port, server, timeout=20):
         listening = f":{port:04X} [0-9A-F:]* 0A "
-        script = (f"for i in $(seq {timeout * 20}); do {self.prefix}grep -q '{listening}' /proc/net/tcp "
-                  "/proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1")
-        if self.place.run(script, timeout + 5)[0] != 0:
+        waiter = self.place.start(f"for i in $(seq {timeout * 20}); do {self.prefix}grep -q '{listening}' "
+                                  "/proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1")
+        while not waiter.ended.wait(0.2):
+            if server.ended.is_set():
+                waiter.kill()
+        if waiter.wait(5)[0] != 0:
             raise LabError(f"{self.name}: the server did not listen within {timeout} s")
 
     def find_device(self):
@@ -255,6 +258,7 @@ class Pair:
     b: Node
     links: list
     smoke: bool = False
+    kinds: tuple = ("v4", "v6", "ll")  # a link-local address ends at a router
 
     @property
     def name(self):
@@ -273,7 +277,7 @@ class Lab:
         self.host = Local()
         self.guests = []
         self.oracle = oracle
-        os.environ["PATH"] += ":" + self.cache
+        os.environ["PATH"] += f":{self.cache}:{build}"
         sh("ip link set lo up")
         sh("mount -t sysfs sysfs /sys")  # the one of this network namespace
         bridge = None
@@ -321,12 +325,13 @@ class Lab:
             host = Node("adapter", self.host, "10.77.0.1", tcp="10.78.1.1", adapter=self.adapter)
             kernel = Node("kernel", one, "10.77.0.2", tcp="10.78.1.2")
             outer = Node("kernel (guest)", one, "10.79.1.1")
-            inner = Node("adapter (guest)", one, "10.79.1.2", netns="inner", adapter="/build/rocelink")
+            inner = Node("adapter (guest)", one, "10.79.1.2", netns="inner", adapter=self.adapter)
             far = Node("adapter (host)", self.host, "10.77.0.1", adapter=self.adapter)
             data = [Link(self.host, "tap1"), Link(one, "data", impaired=True)]
             veth = [Link(one, "outer", impaired=True), Link(one, "data", netns="inner")]
             pairs = [Pair(host, kernel, data), Pair(outer, inner, veth, smoke=True),
-                     Pair(far, inner, data + veth[1:], smoke=True)]
+                     Pair(far, inner, data + veth[1:], smoke=True,
+                          kinds=("v4", "v6"))]
         for pair in pairs:
             for node in (pair.a, pair.b):
                 node.find_device()
