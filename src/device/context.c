@@ -15,17 +15,39 @@
 
 unsigned dev_fork_generation;
 
-static void count_fork(void)
+/* Opening and closing are rare: one lock keeps first and last of a device's contexts in order. */
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The child inherits no lock taken by a thread it doesn't have, and contexts that are not its own.
+ */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&open_lock);
+	dev_list_lock();
+}
+
+static void after_fork_in_parent(void)
+{
+	dev_list_unlock();
+	pthread_mutex_unlock(&open_lock);
+}
+
+static void after_fork_in_child(void)
 {
 	dev_fork_generation++;
+	dev_list_abandon_contexts();
+	dev_list_unlock();
+	pthread_mutex_unlock(&open_lock);
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, count_fork);
+	pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-void dev_fork_watch(void)
+/* After the engine has registered itself: the last registered is the first to lock, and ours are
+ * outside. */
+static void watch_forks_once(void)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -67,9 +89,6 @@ static void leave(struct dev_context *ctx)
 		engine_unobserve(ctx->engine, &dev->observer);
 }
 
-/* Opening and closing are rare: one lock keeps first and last of a device's contexts in order. */
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
-
 int dev_context_open(struct dev *dev, struct dev_context **out)
 {
 	struct dev_context *ctx;
@@ -78,7 +97,6 @@ int dev_context_open(struct dev *dev, struct dev_context **out)
 
 	if (!settings_get())
 		return -EINVAL;
-	dev_fork_watch();
 	ctx = calloc(1, sizeof(*ctx));
 	if (!ctx)
 		return -ENOMEM;
@@ -93,6 +111,7 @@ int dev_context_open(struct dev *dev, struct dev_context **out)
 	rc = engine_get(&ctx->engine, error, sizeof(error));
 	if (rc)
 		goto fail_engine;
+	watch_forks_once();
 	ctx->dev = dev_get(dev);
 	enter(ctx);
 	pthread_mutex_unlock(&open_lock);

@@ -187,11 +187,15 @@ int dev_list(struct dev ***list, size_t *n);
 bool dev_is_ours(const struct ibv_device *device);
 struct dev *dev_get(struct dev *dev);
 void dev_put(struct dev *dev);
+/* Around a fork; and in the child: the contexts and whoever held a device's lock are the parent's.
+ */
+void dev_list_lock(void);
+void dev_list_unlock(void);
+void dev_list_abandon_contexts(void);
 
 /* context.c */
 int dev_context_open(struct dev *dev, struct dev_context **out);
 int dev_context_close(struct dev_context *ctx);
-void dev_fork_watch(void);
 /* Enter an object in its context's list and count it as a user of others (NULLs are skipped). */
 void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *link,
 		    int *const users[], size_t n);

@@ -176,3 +176,26 @@ void dev_put(struct dev *dev)
 		destroy(dev);
 	pthread_mutex_unlock(&list_lock);
 }
+
+void dev_list_lock(void)
+{
+	pthread_mutex_lock(&list_lock);
+}
+
+void dev_list_unlock(void)
+{
+	pthread_mutex_unlock(&list_lock);
+}
+
+void dev_list_abandon_contexts(void)
+{
+	struct list *pos;
+
+	list_for_each(pos, &devices)
+	{
+		struct dev *dev = container_of(pos, struct dev, link);
+
+		pthread_mutex_init(&dev->lock, NULL);
+		list_init(&dev->contexts);
+	}
+}

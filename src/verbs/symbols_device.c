@@ -14,8 +14,27 @@ struct device_list {
 	struct ibv_device *devices[];
 };
 
+/*
+ * Also around the system's calls, which have a lock of their own: taken over a fork, so that the
+ * child finds both free.
+ */
 static pthread_mutex_t lists_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct device_list *lists;
+
+static void lock_lists(void)
+{
+	pthread_mutex_lock(&lists_lock);
+}
+
+static void unlock_lists(void)
+{
+	pthread_mutex_unlock(&lists_lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(lock_lists, unlock_lists, unlock_lists);
+}
 
 static struct ibv_device **system_list(int *n)
 {
@@ -52,6 +71,7 @@ static struct device_list *make_list(struct dev **ours, size_t n_ours, struct ib
 
 EXPORT struct ibv_device **ibv_get_device_list(int *num)
 {
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct ibv_device **system;
 	struct device_list *list;
 	struct dev **ours;
@@ -65,43 +85,62 @@ EXPORT struct ibv_device **ibv_get_device_list(int *num)
 		errno = -rc;
 		return NULL;
 	}
+	pthread_once(&once, watch_forks);
+	lock_lists();
 	/* It fails where the kernel has no RDMA: what we are for. */
 	system = system_list(&n_system);
-	list = make_list(ours, n_ours, system, system ? (size_t)n_system : 0);
+	if (!system)
+		n_system = 0;
+	list = make_list(ours, n_ours, system, (size_t)n_system);
+	if (list) {
+		list->next = lists;
+		lists = list;
+	} else if (system) {
+		system_free(system);
+	}
+	unlock_lists();
+	if (!list)
+		for (size_t i = 0; i < n_ours; i++)
+			dev_put(ours[i]);
 	free(ours);
 	if (!list) {
 		errno = ENOMEM;
 		return NULL;
 	}
 	if (num)
-		*num = (int)n_ours + (system ? n_system : 0);
-	pthread_mutex_lock(&lists_lock);
-	list->next = lists;
-	lists = list;
-	pthread_mutex_unlock(&lists_lock);
+		*num = (int)n_ours + n_system;
 	errno = 0;
 	return list->devices;
 }
 
-EXPORT void ibv_free_device_list(struct ibv_device **devices)
+/* The list that the program was given these devices by; taken out of the registry. */
+static struct device_list *take_list(struct ibv_device **devices)
 {
 	struct device_list **link, *list;
 
-	if (!devices)
-		return;
-	pthread_mutex_lock(&lists_lock);
 	for (link = &lists; *link && (*link)->devices != devices; link = &(*link)->next)
 		;
 	list = *link;
 	if (list)
 		*link = list->next;
-	pthread_mutex_unlock(&lists_lock);
-	if (!list) {
-		system_free(devices);
+	return list;
+}
+
+EXPORT void ibv_free_device_list(struct ibv_device **devices)
+{
+	struct device_list *list;
+
+	if (!devices)
 		return;
-	}
-	if (list->system)
+	lock_lists();
+	list = take_list(devices);
+	if (!list)
+		system_free(devices);
+	else if (list->system)
 		system_free(list->system);
+	unlock_lists();
+	if (!list)
+		return;
 	for (size_t i = 0; i < list->ours; i++)
 		dev_put((struct dev *)list->devices[i]);
 	free(list);
@@ -353,7 +392,6 @@ static int system_fork_init(void)
 /* Our contexts need nothing: no page is pinned. */
 EXPORT int ibv_fork_init(void)
 {
-	dev_fork_watch();
 	return system_fork_init();
 }
 

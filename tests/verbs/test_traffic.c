@@ -3,6 +3,8 @@
  * fork. */
 #include "rig.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -309,6 +311,37 @@ static void child_with_a_context_of_its_own(void **state)
 	assert_int_equal(status, 0);
 }
 
+static _Atomic bool stop_opening;
+
+static void *open_and_close(void *arg)
+{
+	while (!atomic_load(&stop_opening))
+		ibv_close_device(rig_open("lo"));
+	return arg;
+}
+
+/* Whatever the other threads are in the middle of: the child finds no lock taken for ever. */
+static void forked_amid_opening(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&stop_opening, false);
+	assert_int_equal(pthread_create(&thread, NULL, open_and_close, NULL), 0);
+	for (int i = 0; i < 30; i++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0) {
+			alarm(20);
+			_exit(ibv_close_device(rig_open("lo")));
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+	atomic_store(&stop_opening, true);
+	pthread_join(thread, NULL);
+}
 #endif
 
 static void two_contexts_of_one_device(void **state)
@@ -343,6 +376,7 @@ int main(void)
 		TEST(fork_does_no_harm),
 #ifndef __SANITIZE_THREAD__ /* which doesn't know threads of a forked child */
 		TEST(child_with_a_context_of_its_own),
+		cmocka_unit_test(forked_amid_opening),
 #endif
 		TEST(two_contexts_of_one_device),
 	};
