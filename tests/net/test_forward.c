@@ -264,20 +264,24 @@ static void test_nobody_owns_it(void **state)
 	assert_int_equal(a.n_packets + b.n_packets + c.n_packets, 0);
 }
 
-/* QPNs 0, 1 and multicast belong to whoever gets them. */
+/* QPNs 0, 1 and multicast belong to whoever gets them, but not so their neighbours. */
 static void test_special_numbers_stay(void **state)
 {
 	static const uint32_t numbers[] = { 0, 1, QPN_MULTICAST };
+	static const uint32_t neighbours[] = { 2, 4095, QPN_MULTICAST - 1 };
 
 	(void)state;
 	for (unsigned i = 0; i < 30; i++) {
 		struct path path = flow(i);
 
 		endpoint_queue(&a, &path, numbers[i % 3], i, 64);
+		endpoint_queue(&a, &path, neighbours[i % 3], i, 64);
 	}
 	endpoint_send(&a);
 	endpoints_await(all, 3, 30);
+	endpoints_settle(all, 3);
 	assert_int_equal(forwarded(), 0);
+	assert_int_equal(a.drops[DROP_FORWARD] + b.drops[DROP_FORWARD] + c.drops[DROP_FORWARD], 30);
 }
 
 /* The owner doesn't read: what doesn't fit is counted, and nobody waits. */

@@ -2,6 +2,7 @@
 /* Garbage at the socket, fairness between sockets, and that an idle port stays quiet. */
 #include <arpa/inet.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -157,6 +158,22 @@ static void test_idle_port_is_quiet(void **state)
 	port_want_write(a.port, false);
 }
 
+/* Bytes waiting in the socket bound to this port (the kernel's table). */
+static unsigned waiting_bytes(unsigned udp_port)
+{
+	FILE *f = fopen("/proc/net/udp", "re");
+	unsigned number, queued, found = ~0u;
+	char line[512];
+
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f))
+		if (sscanf(line, " %*d: %*x:%x %*x:%*x %*x %*x:%x", &number, &queued) == 2 &&
+		    number == udp_port)
+			found = queued;
+	fclose(f);
+	return found;
+}
+
 /* What was sent to a sending socket's own port costs no memory and wakes nobody. */
 static void test_sending_sockets_are_deaf(void **state)
 {
@@ -175,6 +192,7 @@ static void test_sending_sockets_are_deaf(void **state)
 	pfd = (struct pollfd){ .fd = port_wait_fd(a.port), .events = POLLIN };
 	assert_int_equal(poll(&pfd, 1, 0), 0);
 	assert_int_equal(port_receive(a.port, 16), 0);
+	assert_int_equal(waiting_bytes(0xc333), 0);
 	close(fd);
 }
 

@@ -375,6 +375,7 @@ static void test_full_buffer(void **state)
 {
 	struct path path = path_of("127.0.0.1", "127.0.0.1", 0xca00);
 	unsigned queued = 0;
+	struct pollfd pfd;
 	int ret = 0;
 
 	(void)state;
@@ -391,8 +392,7 @@ static void test_full_buffer(void **state)
 	assert_false(outbox_empty(&a.box));
 	port_want_write(a.port, true);
 	while (ret == -EAGAIN) {
-		struct pollfd pfd = { .fd = port_wait_fd(a.port), .events = POLLIN };
-
+		pfd = (struct pollfd){ .fd = port_wait_fd(a.port), .events = POLLIN };
 		assert_int_equal(poll(&pfd, 1, 10000), 1);
 		port_receive(a.port, 64);
 		port_receive(b.port, 64);
@@ -402,6 +402,11 @@ static void test_full_buffer(void **state)
 	port_want_write(a.port, false);
 	assert_int_equal(port_stats(a.port)->sent, queued);
 	must_run("tc qdisc del dev lo root");
+	for (unsigned i = 0; i < 10000; i++)
+		port_receive(a.port, 64);
+	/* Room in the buffer is no longer of interest. */
+	pfd = (struct pollfd){ .fd = port_wait_fd(a.port), .events = POLLIN };
+	assert_int_equal(poll(&pfd, 1, 0), 0);
 }
 
 int main(void)
