@@ -320,7 +320,7 @@ struct rocelink_qp_options {
 	unsigned path_mtu; /* 256 ... 4096 at most; default the port's active MTU. Smaller side
 			      holds. */
 	unsigned initiator_depth;  /* READ and atomics outstanding from here; default the device's,
-				      at  most 16; never above the peer's responder_depth */
+				      at most 16; never above the peer's responder_depth */
 	unsigned responder_depth;  /* ... that are served here at a time; default likewise */
 	uint64_t ack_timeout_us;   /* (n) default 67109 (code 14) */
 	uint8_t retry_count;	   /* (n) 1 ... 7, default 7 */
@@ -353,9 +353,11 @@ struct rocelink_options {
 	const void *private_data; /* up to ROCELINK_MAX_PRIVATE_DATA bytes for the peer's program */
 	size_t private_data_len;
 	const struct rocelink_security *security;
-	const struct rocelink_gid
-		*gid;	       /* from rocelink_gid_get(); NULL: by the route to the peer */
-	const char *rdma_host; /* the peer's RDMA address, if it isn't the channel's */
+	/* From rocelink_gid_get() or rocelink_gid_choose(); NULL: by the route to the peer. */
+	const struct rocelink_gid *gid;
+	/* The peer's RDMA address, if it isn't the channel's. An address: resolving a name blocks.
+	 */
+	const char *rdma_host;
 	const struct rocelink_qp_options *qp;  /* for queue pairs that are added without options */
 	const struct rocelink_region *regions; /* offered from the beginning */
 	size_t region_count;

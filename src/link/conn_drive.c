@@ -123,13 +123,18 @@ static int pump(struct rocelink_conn *conn, struct rocelink_error *err)
 
 static int connect_step(struct rocelink_conn *conn, uint64_t now, struct rocelink_error *err)
 {
+	bool resolving;
 	int fd, rc;
 
 	if (conn->meet)
 		return meet_drive(conn, now, err);
 	if (!conn->dialing)
 		return ROCELINK_OK;
+	resolving = conn->dialer.resolving;
 	rc = dialer_drive(&conn->dialer, now, &fd, err);
+	if (resolving && !conn->dialer.resolving)
+		tracer_say(&conn->tracer, ROCELINK_STEP_RESOLVED, "\"%s\" service \"%s\" is %s",
+			   conn->dialer.host, conn->dialer.service, conn->dialer.last_address);
 	if (rc)
 		return rc;
 	dialer_stop(&conn->dialer);
