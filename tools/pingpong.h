@@ -37,11 +37,10 @@ enum {
 	PP_DEMO_RNR_RETRIES = 3,
 };
 
-#define PP_MAX_SIZE   (UINT32_C(256) << 20)
-#define PP_MAX_ITERS  10000000
-#define PP_REGION     "pingpong"
-#define PP_SERVICE    "rocelink-pingpong/1"
-#define PP_COMPAT_MTU 1024
+#define PP_MAX_SIZE  (UINT32_C(256) << 20)
+#define PP_MAX_ITERS 10000000
+#define PP_REGION    "pingpong"
+#define PP_SERVICE   "rocelink-pingpong/1"
 
 struct pp_plan {
 	enum pp_type type;

@@ -215,6 +215,22 @@ static int offer_region(struct pp *pp)
 	return rocelink_conn_offer(pp->conn, &region, &pp->err);
 }
 
+/* The stock programs exchange no MTU: there the port's own is the only bound that is known. */
+static int check_datagram(struct pp *pp)
+{
+	unsigned mtu = pp->info[0].path_mtu;
+	struct ibv_port_attr port;
+
+	if (pp->o->compat && ibv_query_port(pp->ep[0]->context, pp->info[0].gid.port, &port) == 0)
+		mtu = rocelink_mtu_bytes(port.active_mtu);
+	if (pp->plan.size <= mtu)
+		return ROCELINK_OK;
+	return pp_fail(&pp->err, ROCELINK_MISMATCH,
+		       "a UD message must fit into one packet: %u bytes are more than the path "
+		       "MTU, %u; use -s %u",
+		       pp->plan.size, mtu, mtu);
+}
+
 static int link_both(struct pp *pp)
 {
 	int rc = open_endpoints(pp);
@@ -231,11 +247,8 @@ static int link_both(struct pp *pp)
 		pp->info[i].size = sizeof(pp->info[i]);
 		rc = rocelink_conn_qp(pp->conn, i, &pp->info[i]);
 	}
-	if (rc == ROCELINK_OK && pp->plan.type == PP_UD && pp->plan.size > pp->info[0].path_mtu)
-		return pp_fail(&pp->err, ROCELINK_MISMATCH,
-			       "a UD message must fit into one packet: %u bytes are more than the "
-			       "path MTU, %u; use -s %u",
-			       pp->plan.size, pp->info[0].path_mtu, pp->info[0].path_mtu);
+	if (rc == ROCELINK_OK && pp->plan.type == PP_UD)
+		rc = check_datagram(pp);
 	pp->remote.size = sizeof(pp->remote);
 	if (rc == ROCELINK_OK && !pp->o->compat && pp->plan.op != PP_SEND)
 		rc = rocelink_conn_wait_region(pp->conn, PP_REGION, PP_STALL_US, &pp->remote,

@@ -230,9 +230,6 @@ static int complete(struct pp_options *o, struct rocelink_error *err)
 	}
 	plan->immediate = o->events && plan->op == PP_WRITE;
 	if (o->compat) {
-		/* A datagram's size is bounded by the port's MTU alone. */
-		if (!o->mtu && plan->type != PP_UD)
-			o->mtu = PP_COMPAT_MTU;
 		if (plan->op != PP_SEND)
 			return pp_fail(err, ROCELINK_INVALID,
 				       "the ibv_*_pingpong programs send: "

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* The way to a host: the GID and MTU that the route gives, then real packets. */
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/doctor.h"
+
+enum { SYNC_US = 20000000 };
+
+/* The kernel's idea of the path MTU to the host, in bytes of IP; 0: not known. */
+static int route_mtu(const char *host)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_DGRAM };
+	struct addrinfo *list;
+	int mtu = 0, fd;
+
+	if (getaddrinfo(host, "4791", &hints, &list))
+		return 0;
+	fd = socket(list->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, list->ai_addr, list->ai_addrlen) == 0) {
+		bool v6 = list->ai_family == AF_INET6;
+		socklen_t len = sizeof(mtu);
+
+		if (getsockopt(fd, v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_MTU : IP_MTU, &mtu,
+			       &len))
+			mtu = 0;
+	}
+	if (fd >= 0)
+		close(fd);
+	freeaddrinfo(list);
+	return mtu;
+}
+
+void doctor_check_route(struct doctor *d, const struct doctor_options *o)
+{
+	struct rocelink_gid gid = { .size = sizeof(gid) };
+	struct rocelink_error err;
+	int mtu;
+
+	if (rocelink_gid_choose(NULL, o->host, &gid, &err)) {
+		doctor_find(d, BAD, "route",
+			    "both ends need an address of the same family, and a route", "%s",
+			    err.text);
+		return;
+	}
+	doctor_find(d, WELL, "route", NULL, "to %s: %s GID %d (%s): %s", o->host, gid.device,
+		    gid.index, gid.address, gid.why);
+	mtu = route_mtu(o->host);
+	if (mtu)
+		doctor_find(d, WELL, "route", NULL, "the kernel believes that %d bytes pass", mtu);
+}
+
+static void judge_to(struct doctor *d, const struct doctor_options *o, uint32_t size, unsigned n)
+{
+	if (n == PROBES)
+		doctor_find(d, WELL, "packets", NULL, "of %u bytes to %s: %u of %u arrived", size,
+			    o->host, n, PROBES);
+	else
+		doctor_find(d, n ? NOTE : BAD, "packets",
+			    n			  ? "the path loses packets"
+			    : size == PROBE_SMALL ? "let UDP port 4791 in at that host's firewall, "
+						    "and through those on the way"
+						  : "a link on the way has a smaller MTU: lower "
+						    "the interface's MTU, or use -m 1024 or less",
+			    "of %u bytes to %s: %u of %u arrived there", size, o->host, n, PROBES);
+}
+
+static void judge_from(struct doctor *d, const struct doctor_options *o, uint32_t size, unsigned n)
+{
+	if (n == PROBES)
+		doctor_find(d, WELL, "packets", NULL, "of %u bytes from %s: %u of %u arrived", size,
+			    o->host, n, PROBES);
+	else
+		doctor_find(d, n ? NOTE : BAD, "packets",
+			    n			  ? "the path loses packets"
+			    : size == PROBE_SMALL ? "let UDP port 4791 in at this machine's "
+						    "firewall: it is no answer to an outgoing "
+						    "connection, so it needs a rule of its own"
+						  : "a link on the way has a smaller MTU: lower "
+						    "that host's MTU, or use -m 1024 or less",
+			    "of %u bytes from %s: %u of %u arrived here", size, o->host, n, PROBES);
+}
+
+/* Ours first, then the peer's; the peer says by its sync how many of ours it has. */
+static int probe_round(struct doctor *d, const struct doctor_options *o, struct probe *p,
+		       struct rocelink_conn *conn, uint32_t size, struct rocelink_error *err)
+{
+	unsigned there = PROBES;
+	int here, rc = probe_send(p, size, err);
+
+	if (rc == ROCELINK_OK)
+		rc = rocelink_conn_sync(conn, "sent", NULL, SYNC_US, err);
+	if (rc == ROCELINK_OK)
+		rc = rocelink_conn_sync(conn, "counted", NULL, SYNC_US, err);
+	if (rc == ROCELINK_PEER_FAILED) {
+		const char *at = strstr(err->text, "arrived: ");
+
+		if (!at || sscanf(at, "arrived: %u", &there) != 1 || there > PROBES)
+			return rc;
+		rc = ROCELINK_OK;
+	}
+	if (rc)
+		return rc;
+	here = probe_count(p, err);
+	if (here < 0)
+		return ROCELINK_VERBS;
+	judge_to(d, o, size, there);
+	judge_from(d, o, size, (unsigned)here);
+	return ROCELINK_OK;
+}
+
+static int probe_linked(struct doctor *d, const struct doctor_options *o, struct probe *p,
+			struct rocelink_conn *conn, struct rocelink_error *err)
+{
+	int rc = probe_link(p, conn, err);
+
+	if (rc == ROCELINK_OK)
+		rc = probe_round(d, o, p, conn, PROBE_SMALL, err);
+	if (rc == ROCELINK_OK)
+		rc = probe_round(d, o, p, conn, probe_mtu(p), err);
+	if (rc == ROCELINK_OK)
+		rocelink_conn_close(conn, NULL);
+	return rc;
+}
+
+/* The connection ends here in every case: before the probe, whose objects it refers to. */
+static int probe_by(struct doctor *d, const struct doctor_options *o, struct rocelink_conn *conn,
+		    struct rocelink_error *err)
+{
+	int rc = rocelink_conn_wait(conn, ROCELINK_STATE_OPEN, err);
+	struct probe *p = rc ? NULL : probe_open(conn, err);
+
+	if (p)
+		rc = probe_linked(d, o, p, conn, err);
+	else if (rc == ROCELINK_OK)
+		rc = ROCELINK_VERBS;
+	rocelink_conn_free(conn);
+	probe_close(p);
+	return rc;
+}
+
+void doctor_check_probe(struct doctor *d, const struct doctor_options *o)
+{
+	struct rocelink_error err = { 0 };
+	struct rocelink_conn *conn;
+
+	/* Nothing in this exchange gives access to memory: no region is offered. */
+	conn = rocelink_dial(
+		o->host, o->service,
+		ROCELINK_OPTIONS(.service_name = DOCTOR_SERVICE,
+				 .security = ROCELINK_SECURITY(.mode = ROCELINK_SECURITY_PLAIN)),
+		&err);
+	if (conn && probe_by(d, o, conn, &err) == ROCELINK_OK)
+		return;
+	doctor_find(d, BAD, "probe",
+		    err.phase == ROCELINK_PHASE_CONNECT
+			    ? "start `rocelink doctor --serve` there, and let its TCP port (18516, "
+			      "or -p) through"
+			    : NULL,
+		    "%s", err.text);
+}
