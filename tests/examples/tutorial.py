@@ -16,7 +16,6 @@ packets. The port 7471 is replaced by a free one.
 --update writes the outputs of this run, and the blocks of the examples, into both texts.
 """
 import os
-import pty
 import re
 import shutil
 import signal
@@ -24,8 +23,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import termios
-import threading
+
+from terminal import Command
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 ENGLISH, CHINESE = (os.path.join(SOURCE, "docs", name) for name in ("tutorial.md", "tutorial.zh.md"))
@@ -87,49 +86,6 @@ def read_blocks(path):
     return blocks
 
 
-class Command:
-    """One command on a terminal of its own, so that programs print line by line as for a person."""
-
-    def __init__(self, script, env, cwd):
-        master, slave = pty.openpty()
-        attributes = termios.tcgetattr(slave)
-        attributes[1] &= ~termios.OPOST
-        attributes[3] &= ~termios.ECHO
-        termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        self.process = subprocess.Popen(["bash", "-c", script], env=env, cwd=cwd, stdin=subprocess.DEVNULL,
-                                        stdout=slave, stderr=slave, start_new_session=True)
-        os.close(slave)
-        self.output, self.spoken = b"", threading.Event()
-        self.reader = threading.Thread(target=self.read, args=(master,), daemon=True)
-        self.reader.start()
-
-    def read(self, master):
-        while True:
-            try:
-                data = os.read(master, 65536)
-            except OSError:  # EIO: nobody has the terminal open any more
-                data = b""
-            if not data:
-                break
-            self.output += data
-            self.spoken.set()
-        self.spoken.set()
-        os.close(master)
-
-    def interrupt(self):
-        os.killpg(self.process.pid, signal.SIGINT)
-
-    def finish(self):
-        """(output lines, False if it did not end in time)"""
-        self.reader.join(PATIENCE)
-        late = self.reader.is_alive()
-        if late:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.reader.join()
-        self.process.wait()
-        return self.output.decode("utf-8", "replace").splitlines(), not late
-
-
 class Session:
     """The reader's folder, and the terminals in it."""
 
@@ -146,10 +102,10 @@ class Session:
         script = self.prefix + command.replace(PORT, self.port)
         if re.match(r"(export|cd) ", command):
             self.prefix = script + "\n"
-        return Command(script, self.env, self.folder)
+        return Command(["bash", "-c", script], env=self.env, cwd=self.folder)
 
-    def printed(self, lines):
-        return [line.replace(self.port, PORT) for line in lines]
+    def printed(self, command):
+        return command.output.decode("utf-8", "replace").replace(self.port, PORT).splitlines()
 
     def known(self, told, real):
         """Whether the text's number stands for this one, and this one only for it."""
@@ -186,16 +142,17 @@ class Run:
         self.background = None  # (block, step, command) of terminal 1
 
     def finish(self, block, step, command):
-        lines, ended = command.finish()
+        ended = command.finish(PATIENCE)
+        lines = self.session.printed(command)
         if not ended:
             raise Mismatch(f"line {block.first + 1}: {step[0]} does not end; it printed\n" + "\n".join(lines))
-        self.check(block, step, self.session.printed(lines) + (["^C"] if step[1][-1:] == ["^C"] else []))
+        self.check(block, step, lines + (["^C"] if step[1][-1:] == ["^C"] else []))
 
     def terminal_1(self, block):
         step, = block.steps()
         command = self.session.start(step[0])
         self.background = (block, step, command)
-        if not command.spoken.wait(PATIENCE):
+        if not command.first_words(PATIENCE):
             raise Mismatch(f"line {block.first + 1}: {step[0]} prints nothing")
 
     def end_terminal_1(self, interrupt):
@@ -204,9 +161,9 @@ class Run:
         block, step, command = self.background
         self.background = None
         if interrupt or step[1][-1:] == ["^C"]:
-            command.interrupt()
+            command.signal(signal.SIGINT)
         if interrupt:
-            command.finish()
+            command.finish(PATIENCE)
         else:
             self.finish(block, step, command)
 
