@@ -507,7 +507,10 @@ int rocelink_conn_start(struct rocelink_conn *conn, struct rocelink_error *err);
 /* start, and block until established. */
 int rocelink_conn_establish(struct rocelink_conn *conn, struct rocelink_error *err);
 
-/* Block until the state is `state` or a later one; fails if it can't be reached any more. */
+/*
+ * Block until the state is `state` or a later one; fails if it can't be reached any more. Waiting
+ * for CLOSED is waiting for the peer to end it: when it says BYE this side says it too.
+ */
 int rocelink_conn_wait(struct rocelink_conn *conn, enum rocelink_state state,
 		       struct rocelink_error *err);
 

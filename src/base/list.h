@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Intrusive circular doubly linked list; a removed node points to itself, so removal is idempotent. */
+/* Intrusive circular doubly linked list; a removed node points to itself, so removal is idempotent.
+ */
 #ifndef ROCELINK_BASE_LIST_H
 #define ROCELINK_BASE_LIST_H
 

@@ -18,10 +18,10 @@ void log_set_level(enum log_level level);
 int log_level_parse(const char *name);
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-#define log_at(level, ...)                                                                         \
-	do {                                                                                       \
-		if ((level) <= log_level_now)                                                      \
-			log_write((level), __VA_ARGS__);                                           \
+#define log_at(level, ...)                               \
+	do {                                             \
+		if ((level) <= log_level_now)            \
+			log_write((level), __VA_ARGS__); \
 	} while (0)
 #define log_error(...) log_at(LOG_ERROR, __VA_ARGS__)
 #define log_warn(...)  log_at(LOG_WARN, __VA_ARGS__)

@@ -184,7 +184,8 @@ static int make_ctx(struct security *s, const struct rocelink_security *o,
 	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
 	SSL_CTX_set_num_tickets(ctx, 0);
 	SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
-	/* A secret is a session in OpenSSL's eyes, and those need a context where peers are verified. */
+	/* A secret is a session in OpenSSL's eyes, and those need a context where peers are
+	 * verified. */
 	SSL_CTX_set_session_id_context(ctx, session_context, sizeof(session_context));
 	SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
 	SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256");
