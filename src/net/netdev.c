@@ -45,7 +45,8 @@ static uint32_t link_speed_mbps(const char *name)
 		return 0;
 	memcpy(ifr.ifr_name, name, IFNAMSIZ);
 	if (ioctl(fd, SIOCETHTOOL, &ifr) == 0)
-		speed = ethtool_cmd_speed(&cmd);
+		/* Not ethtool_cmd_speed(): it shifts into the sign bit. */
+		speed = (uint32_t)cmd.speed_hi << 16 | cmd.speed;
 	close(fd);
 	return speed == (uint32_t)SPEED_UNKNOWN ? 0 : speed;
 }
@@ -194,8 +195,8 @@ int netdev_list(struct netdev **list, size_t *n)
 	}
 	if (usable)
 		qsort(links.devs, usable, sizeof(links.devs[0]), by_order);
-	*list = links.devs;
-	*n = usable;
+	* list = links.devs;
+	* n = usable;
 	return 0;
 }
 
