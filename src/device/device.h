@@ -7,9 +7,9 @@
  * data path (dev_qp_post_*, dev_srq_post, dev_cq_poll, dev_cq_req_notify) is called straight from a
  * context's operations and so speaks as libibverbs does: positive errno, *bad_wr.
  *
- * Locks, outermost first: CQ poll lock > post lock > engine lock > context lock > channel and event
- * queue locks; the list lock and a device's lock are never held over calls into the engine. The
- * engine, which produces completions and events under its lock, takes only the last two kinds.
+ * Locks, outermost first: CQ poll lock > post lock > engine lock > device lock, context lock >
+ * channel and event queue locks. The list lock is apart: nothing else is taken under it. The
+ * engine, which produces completions and events under its lock, takes only the last kind.
  */
 #ifndef ROCELINK_DEVICE_DEVICE_H
 #define ROCELINK_DEVICE_DEVICE_H

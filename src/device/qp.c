@@ -84,7 +84,7 @@ static int check_mask(const struct ibv_qp_init_attr_ex *attr)
 static int start(struct dev_qp *qp, struct ibv_qp_init_attr_ex *attr)
 {
 	struct dev_cq *send_cq = (struct dev_cq *)attr->send_cq,
-		      *recv_cq = (struct dev_cq *)attr->recv_cq;
+		      * recv_cq = (struct dev_cq *)attr->recv_cq;
 	struct dev_srq *srq = (struct dev_srq *)attr->srq;
 	struct qp_config config = {
 		.ops = &ops,
@@ -130,7 +130,7 @@ static void fill_public(struct dev_qp *qp, const struct ibv_qp_init_attr_ex *att
 {
 	struct ibv_qp *ibv = &qp->ibv.qp_base;
 
-	*ibv = (struct ibv_qp){
+	* ibv = (struct ibv_qp){
 		.context = &qp->ctx->verbs.context,
 		.qp_context = attr->qp_context,
 		.pd = attr->pd,
@@ -191,7 +191,7 @@ int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 				  &((struct dev_cq *)attr->recv_cq)->users,
 				  attr->srq ? &((struct dev_srq *)attr->srq)->users : NULL },
 		       4);
-	*out = qp;
+	* out = qp;
 	return 0;
 }
 
@@ -295,6 +295,7 @@ static int modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask,
 int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 {
 	struct dev_qp *qp = (struct dev_qp *)ibv;
+	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
 	const struct path *given = NULL;
 	char why[256] = "";
 	struct path path;
@@ -311,13 +312,16 @@ int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 			 DEV_PORT);
 		rc = EINVAL;
 	}
-	if (!rc) {
-		/* No poster writes to a queue that is being reset. */
+	/* No poster writes to a queue that is being reset. */
+	if (resets) {
 		pthread_mutex_lock(&qp->send_lock);
 		pthread_mutex_lock(&qp->recv_lock);
-		engine_lock(qp->engine);
+	}
+	engine_lock(qp->engine);
+	if (!rc)
 		rc = modify(qp, attr, mask, given, why, sizeof(why));
-		engine_unlock(qp->engine);
+	engine_unlock(qp->engine);
+	if (resets) {
 		pthread_mutex_unlock(&qp->recv_lock);
 		pthread_mutex_unlock(&qp->send_lock);
 	}
@@ -325,11 +329,10 @@ int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 		log_info("modify_qp 0x%06x: %s", ibv->qp_num, *why ? why : strerror(rc));
 		return -rc;
 	}
-	if (mask & IBV_QP_STATE) {
+	if (mask & IBV_QP_STATE)
 		ibv->state = attr->qp_state;
-		if (attr->qp_state == IBV_QPS_RESET)
-			clean_cqs(ibv);
-	}
+	if (resets)
+		clean_cqs(ibv);
 	return 0;
 }
 
@@ -342,7 +345,7 @@ int dev_qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, struct ibv_qp_ini
 	engine_lock(qp->engine);
 	qp_query(&qp->eqp.qp, attr);
 	engine_unlock(qp->engine);
-	*init = (struct ibv_qp_init_attr){
+	* init = (struct ibv_qp_init_attr){
 		.qp_context = ibv->qp_context,
 		.send_cq = ibv->send_cq,
 		.recv_cq = ibv->recv_cq,
