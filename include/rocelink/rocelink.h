@@ -5,7 +5,7 @@
  * Two queue pairs are connected when each context holds the other's address (GID, QPN, PSN ...).
  * The network does not do that; this library does: it exchanges the values over TCP (or any channel
  * the program has, or a line of text carried by hand), negotiates what both sides can do, drives
- *the queue pairs INIT -> RTR -> RTS and waits for the peer's word that it is ready too.
+ * the queue pairs INIT -> RTR -> RTS and waits for the peer's word that it is ready too.
  *
  * The shortest use, both ends, qp being a queue pair in state RESET:
  *
@@ -21,17 +21,17 @@
  *
  * Conventions
  *  - A function returns ROCELINK_OK (0) or one of enum rocelink_code; one that makes an object
- *returns NULL when it fails. `err` may be NULL; otherwise it is filled when, and only when, the
- *call fails. ROCELINK_AGAIN means "not yet": it is no failure, only err->code is set.
+ * returns NULL when it fails. `err` may be NULL; otherwise it is filled when, and only when, the
+ * call fails. ROCELINK_AGAIN means "not yet": it is no failure, only err->code is set.
  *  - Option structures begin with their size, for growth: use the ROCELINK_... macros in C, or set
  *    .size = sizeof(the structure). Every other member's zero means "the default". Where zero would
  *    have a meaning of its own, that meaning has a name (ROCELINK_RNR_DELAY_655MS ...). NULL
- *instead of an option structure means all defaults. Strings and arrays in them are copied.
+ * instead of an option structure means all defaults. Strings and arrays in them are copied.
  *  - Times are microseconds. Byte counts are bytes. QPN and PSN are in host order.
  *  - One thread at a time for each connection and each listener; different ones are independent.
  *    No function changes signal handling; SIGPIPE is never raised.
  *  - The queue pairs, regions and everything else of libibverbs stay the caller's; the library
- *never destroys them. Address handles it made for UD live as long as the connection.
+ * never destroys them. Address handles it made for UD live as long as the connection.
  *
  * The protocol spoken between both ends is described in docs/protocol.md.
  */
@@ -631,9 +631,9 @@ struct rocelink_listen_options {
 	size_t size;
 	const struct rocelink_options *conn; /* for each connection that is accepted */
 	int backlog;			     /* default 128 */
-	/* Limits on peers that have not finished TLS and HELLO. */
+	/* Limits on peers that have not finished TLS and HELLO; the latter two not for loopback. */
 	unsigned max_pending;	       /* default 64 */
-	unsigned max_pending_per_host; /* default 16; loopback is exempt */
+	unsigned max_pending_per_host; /* default 16 */
 	unsigned max_rate;	       /* new ones per second, default 1000 */
 	bool reuse_port;	       /* SO_REUSEPORT */
 };
@@ -697,7 +697,7 @@ void rocelink_listener_free(struct rocelink_listener *listener);
  *	rocelink_ticket_read(c, their_text, &err);               now the queue pair is in RTS
  *
  * There is no READY by this way: post receives before you give your ticket away. There is no
- *secrecy either: who reads a ticket can write to the regions in it. A ticket serves one connection.
+ * secrecy either: who reads a ticket can write to the regions in it. A ticket serves one connection.
  * Without options.gid and rdma_host the first GID with a global address is taken.
  */
 struct rocelink_conn *rocelink_by_ticket(const struct rocelink_options *options,

@@ -12,9 +12,9 @@
  *
  * Invariants
  *  1. state only moves forward in the order of enum rocelink_state (and OPEN or REQUESTED, never
- *both).
+ * both).
  *  2. In FAILED, `error` is set and never changes; queue pairs that weren't established are back in
- *RESET.
+ * RESET.
  *  3. has_line is true from the moment the channel is connected; with a ticket it never is.
  */
 #ifndef ROCELINK_LINK_CONN_H

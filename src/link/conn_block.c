@@ -68,6 +68,14 @@ int rocelink_conn_wait(struct rocelink_conn *conn, enum rocelink_state state,
 			return ROCELINK_OK;
 		if (conn->state > state)
 			return cannot_reach(conn, state, err);
+		/* Waiting for the end: when the peer has said BYE this side does too. */
+		if (state == ROCELINK_STATE_CLOSED && conn->state == ROCELINK_STATE_CLOSING &&
+		    !conn->line.session.said_bye) {
+			rc = rocelink_conn_bye(conn, err);
+			if (rc)
+				return rc;
+			continue;
+		}
 		if (!conn->started &&
 		    (conn->state == ROCELINK_STATE_OPEN || conn->state == ROCELINK_STATE_REQUESTED))
 			return cannot_reach(conn, state, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The state machine of a connection. Each call moves bytes, hears messages, then takes every step
- *that has become possible:
+ * that has become possible:
  *
  *	CONNECTING --(active: greeted)---> OPEN ------(started)--> EXCHANGING
  *	CONNECTING --(passive: HELLO)----> REQUESTED -(started)--> EXCHANGING

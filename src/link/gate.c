@@ -21,8 +21,11 @@ bool gate_admit(struct gate *g, unsigned pending, unsigned from_host, bool loopb
 	g->at_ns = now;
 	if (g->tokens > g->max_rate)
 		g->tokens = g->max_rate;
-	if (pending >= g->max_pending || (!loopback && from_host >= g->max_per_host) ||
-	    g->tokens < 1)
+	if (pending >= g->max_pending)
+		return false;
+	if (loopback)
+		return true;
+	if (from_host >= g->max_per_host || g->tokens < 1)
 		return false;
 	g->tokens -= 1;
 	return true;

@@ -18,7 +18,8 @@ struct gate {
 void gate_init(struct gate *g, unsigned max_pending, unsigned max_per_host, unsigned max_rate,
 	       uint64_t now);
 
-/* May one more come in? `pending` in all and `from_host` of its address are there already. */
+/* May one more come in? `pending` in all and `from_host` of its address are there already. Programs of
+ * this host are limited in all only. */
 bool gate_admit(struct gate *g, unsigned pending, unsigned from_host, bool loopback, uint64_t now);
 
 #endif

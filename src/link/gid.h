@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Which GID to use: the most common thing to get wrong. The choice itself is pure (tables and a
- *route go in); reading the tables and asking the kernel for a route are apart.
+ * route go in); reading the tables and asking the kernel for a route are apart.
  *
  *	gid_table.c   ibv_query_gid_table, interfaces and addresses behind the entries
  *	gid_choice.c  the rules and their explanation

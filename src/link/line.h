@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * A channel that is open, its TLS and its session, moving bytes between them without blocking. The
- *owner takes messages out of line->session after each line_drive().
+ * owner takes messages out of line->session after each line_drive().
  *
  *	channel <-> tls (or nothing) <-> session
  *

@@ -348,7 +348,7 @@ static void fill_ah(struct ibv_ah_attr *ah, const struct link_qp *q, const struc
 {
 	bool roce = gid->type != ROCELINK_GID_IB;
 
-	*ah = (struct ibv_ah_attr){
+	* ah = (struct ibv_ah_attr){
 		.dlid = roce ? 0 : remote->lid,
 		.sl = q->agreed.service_level,
 		.port_num = gid->port,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One conversation of the protocol (docs/protocol.md, sections 2 to 8), pure: bytes in, messages
- *out; messages in, bytes out. No clock, no socket, no verbs. It knows what may be said when, and
- *holds the peer to it.
+ * out; messages in, bytes out. No clock, no socket, no verbs. It knows what may be said when, and
+ * holds the peer to it.
  *
  * The state is the set of what was said and heard; each flag is set once and never cleared:
  *
  *	greeted -> heard_hello / said_hello -> heard_ready / said_ready -> heard_bye / said_bye ->
- *heard_end dead: a DECLINE was said or heard, or the peer broke the protocol; only `out` still
- *matters.
+ * heard_end dead: a DECLINE was said or heard, or the peer broke the protocol; only `out` still
+ * matters.
  *
  * Invariants
  *  1. out holds whole frames; a message is said at most once.

@@ -65,6 +65,11 @@ def ticket(kind):
     for p, text in zip(ends, reversed(texts)):
         p.stdin.write(text)
         p.stdin.flush()
+    for _ in range(2):
+        if all(p.stdout.readline() == "here\n" for p in ends):
+            for p in ends:
+                p.stdin.write("go\n")
+                p.stdin.flush()
     return finish(*ends)
 
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * One end of a connection on a real device (or the adapter), for e2e.py: links queue pairs in one
- *of the library's ways, then plays ping-pong with checked contents over each, and for RC a WRITE
- *into and a READ from the peer's region.
+ * of the library's ways, then plays ping-pong with checked contents over each, and for RC a WRITE
+ * into and a READ from the peer's region.
  *
  *	peer listen|connect|meet|ticket HOST PORT [TYPE [QPS [OPTION...]]]
  *
  * OPTIONs: secret, stock, srq (the stock programs' exchange), there=HOST (for meet), iters=N,
- *size=N. A ticket goes to stdout, the other's comes from stdin.
+ * size=N. A ticket goes to stdout, the other's comes from stdin.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +96,17 @@ static void make_ends(void)
 	need(mr, "ibv_reg_mr");
 }
 
+/* What READY and sync are where there is a channel: whoever carries the tickets says "go" to both.
+ */
+static void agree_by_hand(void)
+{
+	char line[16];
+
+	printf("here\n");
+	fflush(stdout);
+	need(fgets(line, sizeof(line), stdin), "nobody said go");
+}
+
 static void by_hand(struct rocelink_conn *conn)
 {
 	char text[ROCELINK_MAX_TICKET];
@@ -105,6 +116,7 @@ static void by_hand(struct rocelink_conn *conn)
 	fflush(stdout);
 	need(fgets(text, sizeof(text), stdin), "no ticket came");
 	need(!rocelink_ticket_read(conn, text, &err), "ticket");
+	agree_by_hand();
 }
 
 static struct rocelink_conn *open_conn(const struct rocelink_options *o)
@@ -305,6 +317,8 @@ int main(int argc, char **argv)
 	ping_pong(conn);
 	if (type == IBV_QPT_RC && !stock && !srq && strcmp(how, "ticket"))
 		one_sided(conn);
+	if (!strcmp(how, "ticket"))
+		agree_by_hand();
 	need(!rocelink_conn_close(conn, &err), "close");
 	rocelink_conn_free(conn);
 	fprintf(stderr, "peer %s: ok on %s\n", how, info.gid.device);

@@ -131,6 +131,26 @@ static void one_client(const char *listen_host, const char *host)
 	rocelink_conn_free(s);
 }
 
+/* Waiting for the end: the peer's BYE is answered, and nothing is left to wait for. */
+static void waiting_for_the_end(void **state)
+{
+	struct rocelink_listener *l = listen_on("127.0.0.1", NULL);
+	struct rocelink_conn *c = dial("127.0.0.1", l), *s;
+
+	(void)state;
+	add_and_start(c, &qps[0]);
+	s = take(l, c);
+	add_and_start(s, &qps[1]);
+	establish_both(c, s);
+	assert_ok(rocelink_conn_bye(c, &err), err);
+	assert_ok(rocelink_conn_wait(s, ROCELINK_STATE_CLOSED, &err), err);
+	assert_ok(rocelink_conn_wait(c, ROCELINK_STATE_CLOSED, &err), err);
+	assert_int_equal(rocelink_conn_wait(c, ROCELINK_STATE_ESTABLISHED, &err), ROCELINK_CLOSED);
+	rocelink_conn_free(c);
+	rocelink_conn_free(s);
+	rocelink_listener_free(l);
+}
+
 static void over_ipv4(void **state)
 {
 	(void)state;
@@ -290,8 +310,10 @@ static void the_gate(void **state)
 	gate_init(&g, 64, 16, 10, 0);
 	assert_false(gate_admit(&g, 64, 0, false, 0));
 	assert_false(gate_admit(&g, 20, 16, false, 0));
-	assert_true(gate_admit(&g, 20, 16, true, 0));
-	for (int i = 0; i < 9; i++)
+	for (int i = 0; i < 20; i++)
+		assert_true(gate_admit(&g, 20, 16, true, 0));
+	assert_false(gate_admit(&g, 64, 0, true, 0));
+	for (int i = 0; i < 10; i++)
 		assert_true(gate_admit(&g, 0, 0, false, 0));
 	/* Ten in this second: the next tenth brings one more. */
 	assert_false(gate_admit(&g, 0, 0, false, s / 20));
@@ -453,6 +475,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(f, setup)
 	const struct CMUnitTest tests[] = {
+		T(waiting_for_the_end),
 		T(over_ipv4),
 		T(over_a_name),
 		T(over_all_addresses),
