@@ -12,11 +12,11 @@ enum exit_status {
 	EXIT_USAGE = 2,	 /* unknown option, wrong value */
 };
 
-int command_run(int argc, char **argv) __attribute__((weak));
-int command_counters(int argc, char **argv) __attribute__((weak));
-int command_devices(int argc, char **argv) __attribute__((weak));
-int command_pingpong(int argc, char **argv) __attribute__((weak));
-int command_decode(int argc, char **argv) __attribute__((weak));
-int command_doctor(int argc, char **argv) __attribute__((weak));
+int command_run(int argc, char **argv);
+int command_counters(int argc, char **argv);
+int command_devices(int argc, char **argv);
+int command_pingpong(int argc, char **argv);
+int command_decode(int argc, char **argv);
+int command_doctor(int argc, char **argv);
 
 #endif

@@ -31,8 +31,7 @@ static void usage(FILE *out)
 	      "usage: rocelink COMMAND [OPTIONS]      rocelink COMMAND --help\n\n",
 	      out);
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		if (commands[i].main)
-			fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
+		fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
 	fputs("\n"
 	      "  --help     this text\n"
 	      "  --version  the version\n\n"
@@ -45,7 +44,7 @@ static void usage(FILE *out)
 static const struct command *command_find(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(commands); i++)
-		if (commands[i].main && strcmp(commands[i].name, name) == 0)
+		if (strcmp(commands[i].name, name) == 0)
 			return &commands[i];
 	return NULL;
 }

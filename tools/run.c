@@ -7,6 +7,7 @@
  * The library is looked for beside the command (build folder), then where the installation put it,
  * always relative to the command's own file: a moved or second installation finds its own library.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
 #include <limits.h>
@@ -75,7 +76,7 @@ static int command_dir(char dir[PATH_MAX])
 	slash = strrchr(dir, '/');
 	if (!slash)
 		return -ENOENT;
-	*slash = '\0';
+	* slash = '\0';
 	return 0;
 }
 
@@ -159,7 +160,20 @@ static int set_pcap(const char *value)
 	return 0;
 }
 
-/* Preload last: a sanitizer's runtime, preloaded by the caller, insists on being first. */
+/* In a build with a sanitizer, its runtime insists on being in front of everything. */
+static void preload_sanitizer(void)
+{
+	static const char *const entries[] = { "__asan_init", "__tsan_init" };
+	Dl_info info;
+
+	for (size_t i = 0; i < ARRAY_LEN(entries); i++) {
+		void *entry = dlsym(RTLD_DEFAULT, entries[i]);
+
+		if (entry && dladdr(entry, &info) && info.dli_fname)
+			env_list_add("LD_PRELOAD", info.dli_fname, true);
+	}
+}
+
 static int set_preload(void)
 {
 	char path[PATH_MAX];
@@ -172,6 +186,7 @@ static int set_preload(void)
 				"the dynamic linker can't preload from a folder with a space or "
 				"colon in its name; move it");
 	env_list_add("LD_PRELOAD", path, false);
+	preload_sanitizer();
 	return 0;
 }
 
@@ -182,7 +197,7 @@ static int set_dropin(void)
 	if (find_library(dropin_places, ARRAY_LEN(dropin_places), path) < 0)
 		return complain("--dropin", dropin_places[0].file,
 				"not found beside the command, nor where it would be installed");
-	*strrchr(path, '/') = '\0';
+	* strrchr(path, '/') = '\0';
 	env_list_add("LD_LIBRARY_PATH", path, true);
 	return 0;
 }

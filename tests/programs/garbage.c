@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Floods UDP port 4791 of a host with what a stranger, or a broken machine, may send: one row of
- *the table per kind. Forged packets have a good ICRC and the addresses they claim.
+ * the table per kind. Forged packets have a good ICRC and the addresses they claim.
  *
  *	garbage TO PEER STRANGER QPN SECONDS
  *
  * PEER and STRANGER are addresses of the sending host; QPN (hexadecimal) is a queue pair at TO
- *whose peer is at PEER, and which sends no requests, so that an acknowledgement can't be right by
- *accident. At the end it prints for each kind how many packets went out.
+ * whose peer is at PEER, and which sends no requests, so that an acknowledgement can't be right by
+ * accident. At the end it prints for each kind how many packets went out.
  */
 #include <arpa/inet.h>
 #include <errno.h>
