@@ -222,12 +222,9 @@ static int complete(struct pp_options *o, struct rocelink_error *err)
 {
 	struct pp_plan *plan = &o->plan;
 
-	if (!(o->said & SAID_SIZE)) {
+	if (!(o->said & SAID_SIZE))
+		/* ibv_ud_pingpong's default is 1024 too, whatever its --help says. */
 		plan->size = plan->op >= PP_FETCH_ADD ? 8 : plan->type != PP_UD ? 4096 : 1024;
-		/* As ibv_ud_pingpong has it. */
-		if (o->compat && plan->type == PP_UD)
-			plan->size = 2048;
-	}
 	plan->immediate = o->events && plan->op == PP_WRITE;
 	if (o->compat) {
 		if (plan->op != PP_SEND)

@@ -50,11 +50,18 @@ static int begin(struct pp *pp, unsigned qp, struct side *s)
 }
 
 /* The message is in slot `received`; take it and post the receive for one that comes later. */
-static int take_received(struct pp *pp, unsigned qp, struct side *s)
+static int take_received(struct pp *pp, const struct ibv_wc *wc, struct side *s)
 {
+	uint32_t len = pp->plan.size + (pp->plan.type == PP_UD ? PP_GRH : 0);
+	unsigned qp = pp_wc_qp(wc);
 	const uint8_t *at = pp_recv_slot(pp, qp, s->received);
 	int rc;
 
+	if (wc->byte_len != len)
+		return pp_fail(&pp->err, ROCELINK_MISMATCH,
+			       "message %llu came with %u bytes instead of %u: give both sides the "
+			       "same -s",
+			       (unsigned long long)s->received, wc->byte_len, len);
 	if (pp->plan.type == PP_UD)
 		at += PP_GRH;
 	rc = pp_check(pp, at, s->received, !pp->client);
@@ -84,7 +91,7 @@ static int two_sided(struct pp *pp, struct side *sides)
 		if (pp_wc_is_recv(&wc)) {
 			if (pp->client)
 				sample(pp, (pp_now() - s->started_ns) / 2);
-			rc = take_received(pp, pp_wc_qp(&wc), s);
+			rc = take_received(pp, &wc, s);
 			s->pending &= ~(unsigned)HALF_RECEIVED;
 			received++;
 		} else {
@@ -229,7 +236,7 @@ static int stream_server(struct pp *pp, struct side *s)
 
 		rc = pp_wait(pp, &wc);
 		if (rc == ROCELINK_OK && pp_wc_is_recv(&wc))
-			rc = take_received(pp, 0, s);
+			rc = take_received(pp, &wc, s);
 	}
 	return rc;
 }

@@ -76,7 +76,7 @@ static int command_dir(char dir[PATH_MAX])
 	slash = strrchr(dir, '/');
 	if (!slash)
 		return -ENOENT;
-	* slash = '\0';
+	*slash = '\0';
 	return 0;
 }
 
@@ -197,7 +197,7 @@ static int set_dropin(void)
 	if (find_library(dropin_places, ARRAY_LEN(dropin_places), path) < 0)
 		return complain("--dropin", dropin_places[0].file,
 				"not found beside the command, nor where it would be installed");
-	* strrchr(path, '/') = '\0';
+	*strrchr(path, '/') = '\0';
 	env_list_add("LD_LIBRARY_PATH", path, true);
 	return 0;
 }

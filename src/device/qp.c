@@ -84,7 +84,7 @@ static int check_mask(const struct ibv_qp_init_attr_ex *attr)
 static int start(struct dev_qp *qp, struct ibv_qp_init_attr_ex *attr)
 {
 	struct dev_cq *send_cq = (struct dev_cq *)attr->send_cq,
-		      * recv_cq = (struct dev_cq *)attr->recv_cq;
+		      *recv_cq = (struct dev_cq *)attr->recv_cq;
 	struct dev_srq *srq = (struct dev_srq *)attr->srq;
 	struct qp_config config = {
 		.ops = &ops,
@@ -130,7 +130,7 @@ static void fill_public(struct dev_qp *qp, const struct ibv_qp_init_attr_ex *att
 {
 	struct ibv_qp *ibv = &qp->ibv.qp_base;
 
-	* ibv = (struct ibv_qp){
+	*ibv = (struct ibv_qp){
 		.context = &qp->ctx->verbs.context,
 		.qp_context = attr->qp_context,
 		.pd = attr->pd,
@@ -191,7 +191,7 @@ int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 				  &((struct dev_cq *)attr->recv_cq)->users,
 				  attr->srq ? &((struct dev_srq *)attr->srq)->users : NULL },
 		       4);
-	* out = qp;
+	*out = qp;
 	return 0;
 }
 
@@ -345,7 +345,7 @@ int dev_qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, struct ibv_qp_ini
 	engine_lock(qp->engine);
 	qp_query(&qp->eqp.qp, attr);
 	engine_unlock(qp->engine);
-	* init = (struct ibv_qp_init_attr){
+	*init = (struct ibv_qp_init_attr){
 		.qp_context = ibv->qp_context,
 		.send_cq = ibv->send_cq,
 		.recv_cq = ibv->recv_cq,

@@ -58,7 +58,7 @@ int dev_srq_create(struct ibv_pd *ibv_pd, struct ibv_srq_init_attr *attr, struct
 	attr->attr.max_wr = srq->rq.ring.max;
 	attr->attr.max_sge = srq->rq.max_sge;
 	dev_object_add(ctx, DEV_SRQ, &srq->link, (int *[]){ &pd->users }, 1);
-	* out = &srq->ibv;
+	*out = &srq->ibv;
 	return 0;
 }
 
@@ -159,7 +159,7 @@ int dev_srq_query(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 {
 	struct dev_srq *srq = (struct dev_srq *)ibv;
 
-	* attr = (struct ibv_srq_attr){
+	*attr = (struct ibv_srq_attr){
 		.max_wr = srq->rq.ring.max,
 		.max_sge = srq->rq.max_sge,
 		.srq_limit = atomic_load(&srq->rq.limit),
@@ -176,7 +176,7 @@ int dev_srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	for (; wr; wr = wr->next) {
 		rc = recv_queue_post(&srq->rq, wr);
 		if (rc) {
-			* bad = wr;
+			*bad = wr;
 			break;
 		}
 	}

@@ -195,8 +195,8 @@ int netdev_list(struct netdev **list, size_t *n)
 	}
 	if (usable)
 		qsort(links.devs, usable, sizeof(links.devs[0]), by_order);
-	* list = links.devs;
-	* n = usable;
+	*list = links.devs;
+	*n = usable;
 	return 0;
 }
 

@@ -3,8 +3,7 @@
  * The queue pair as a whole: the only place where requester, completer, responder and retry meet.
  *
  *	RESET -> INIT -> RTR -> RTS <-> SQD        any -> ERR: both queues flushed
- *	                         ^------ SQE       (UC, UD: a send failed; only the send queue is
- *flushed)
+ *	                         ^------ SQE       UC, UD: a send failed; the receive queue goes on
  */
 #include "transport/qp.h"
 

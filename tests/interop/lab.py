@@ -258,6 +258,7 @@ class Pair:
     b: Node
     links: list
     smoke: bool = False
+    counted: bool = False  # a is the adapter on this host, b the kernel's driver
     kinds: tuple = ("v4", "v6", "ll")  # a link-local address ends at a router
 
     @property
@@ -329,13 +330,22 @@ class Lab:
             far = Node("adapter (host)", self.host, "10.77.0.1", adapter=self.adapter)
             data = [Link(self.host, "tap1"), Link(one, "data", impaired=True)]
             veth = [Link(one, "outer", impaired=True), Link(one, "data", netns="inner")]
-            pairs = [Pair(host, kernel, data), Pair(outer, inner, veth, smoke=True),
+            pairs = [Pair(host, kernel, data, counted=True), Pair(outer, inner, veth, smoke=True),
                      Pair(far, inner, data + veth[1:], smoke=True,
                           kinds=("v4", "v6"))]
         for pair in pairs:
             for node in (pair.a, pair.b):
                 node.find_device()
         return pairs
+
+    def rivals(self):
+        """The kernel's driver and the adapter in one guest, each to meet itself."""
+        one = self.guests[0]
+        nodes = (Node("kernel", one, "10.77.0.2"),
+                 Node("adapter", one, "10.79.1.2", netns="inner", adapter=self.adapter))
+        for node in nodes:
+            node.find_device()
+        return nodes
 
 
 def sh(command):

@@ -3,6 +3,7 @@
 """Runs the tables of cases.py between the nodes of the laboratory; started by `run`."""
 import argparse
 import itertools
+import json
 import os
 import queue
 import re
@@ -12,7 +13,9 @@ import threading
 import time
 from dataclasses import dataclass
 
+import bench
 import cases
+import counters
 import lab
 import report
 
@@ -37,7 +40,10 @@ class Matrix:
         self.options = options
         self.ports = itertools.count(FIRST_PORT)
         self.lock = threading.Lock()
+        self.failures = os.path.join(options.build, "interop", "failures")  # whole outputs
+        os.makedirs(self.failures, exist_ok=True)
         self.results = []
+        self.counted = {}  # group: {side: counters}, where the network was impaired
         self.began = time.monotonic()
 
     def run_case(self, pair, group, case, server, client):
@@ -88,8 +94,10 @@ class Matrix:
         for role, key, value in result.faults:
             print(f"       {role}: {key}={value}")
         if result.faults:
-            for role, text in result.texts.items():
-                print("".join(f"       {role}| {line}\n" for line in text.strip().splitlines()[-12:]), end="")
+            path = os.path.join(self.failures, f"{len(self.results):03}.txt")
+            with open(path, "w") as file:
+                file.writelines(f"--- {role}\n{text}\n" for role, text in result.texts.items())
+            print(f"       outputs: {path}", flush=True)
 
     def run_group(self, pair, group):
         todo = queue.SimpleQueue()
@@ -106,7 +114,15 @@ class Matrix:
         if todo.empty():
             return
         pair.set_link(group.mtu, group.netem)
+        counting = {}
+        if group.netem and pair.counted:
+            counting = {"adapter": counters.AdapterCounters(pair.a.place),
+                        "kernel": counters.KernelCounters(pair.b.place)}
+        self.run_queue(pair, group, todo)
+        if counting:
+            self.counted[group.name] = {side: counter.stop() for side, counter in counting.items()}
 
+    def run_queue(self, pair, group, todo):
         def work():
             while True:
                 try:
@@ -121,10 +137,17 @@ class Matrix:
         for worker in workers:
             worker.join()
 
+    def silent_counters(self):
+        """Groups with loss in which a side counted none of the things that loss causes."""
+        return [(group, side) for group, sides in self.counted.items() if group.startswith("loss")
+                for side, seen in sides.items() if not any(seen.get(name) for name in report.COUNTERS[side])]
+
     def summary(self):
-        failed = sum(1 for result in self.results if result.faults)
+        for group, side in self.silent_counters():
+            print(f"FAIL {group}: the {side}'s counters show no retransmission and no NAK")
+        failed = len(self.silent_counters()) + sum(1 for result in self.results if result.faults)
         seconds = time.monotonic() - self.began
-        print(f"interop: {len(self.results) - failed} passed, {failed} failed ({seconds:.0f} s)")
+        print(f"interop: {max(0, len(self.results) - failed)} passed, {failed} failed ({seconds:.0f} s)")
         return failed
 
 
@@ -137,8 +160,18 @@ def parse_options():
     parser.add_argument("--cpus", type=int, default=1, help="processors of a guest (default: %(default)s)")
     parser.add_argument("--pcap", metavar="FILE", help="capture the data link (tcpdump)")
     parser.add_argument("--report", metavar="FILE", help="write the table of results there")
+    parser.add_argument("--bench", type=int, metavar="ROUNDS", nargs="?", const=3, default=0,
+                        help="only the speed of both drivers in the guest (default: 3 rounds)")
+    parser.add_argument("--json", metavar="FILE", help="with --bench: the figures, also as JSON")
     parser.add_argument("--shell", action="store_true", help="a shell in the laboratory instead of the matrix")
     return parser.parse_args()
+
+
+def write_bench(options, rows):
+    if options.json:
+        with open(options.json, "w") as file:
+            json.dump([dict(zip(("name", "unit", "kernel", "adapter", "gain"), row)) for row in rows], file, indent=1)
+    return 0 if all(row[4] for row in rows) else 1
 
 
 def main():
@@ -151,12 +184,16 @@ def main():
             laboratory.capture(options.pcap)
         if options.shell:
             return os.spawnlp(os.P_WAIT, "bash", "bash", "-i")
-        for pair in laboratory.pairs():
+        pairs = laboratory.pairs()
+        if options.bench:
+            return write_bench(options, bench.run(*laboratory.rivals(), rounds=options.bench))
+        for pair in pairs:
             for group in cases.GROUPS:
                 matrix.run_group(pair, group)
+        speeds = [] if options.oracle or options.filter else bench.run(*laboratory.rivals())
         failed = matrix.summary()
         if options.report:
-            report.write(options.report, matrix.results, laboratory.describe())
+            report.write(options.report, laboratory.describe(), matrix.results, matrix.counted, speeds)
     return 1 if failed else 0
 
 

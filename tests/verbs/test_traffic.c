@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../net/namespace.h"
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 
 struct ex {
@@ -249,6 +251,72 @@ static void datagrams(void **state)
 		ask_and_answer(r, (uint8_t)table[i].gid_index);
 }
 
+static int receive_from_group(struct rig *r, struct ibv_cq *cq, struct ibv_qp *sender,
+			      struct ibv_ah *ah, int members)
+{
+	struct ibv_sge sge = { (uintptr_t)r->buffer, 32, r->mr->lkey };
+	struct ibv_send_wr wr = { .wr_id = 1,
+				  .sg_list = &sge,
+				  .num_sge = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_send_wr *bad;
+	int got = 0;
+
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = 0xffffff;
+	wr.wr.ud.remote_qkey = 0x1234;
+	assert_int_equal(ibv_post_send(sender, &wr, &bad), 0);
+	for (int i = 0; i < members + 1; i++) {
+		struct ibv_wc wc = rig_await(cq);
+
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		got += wc.opcode == IBV_WC_RECV;
+	}
+	return got;
+}
+
+/* Every attached queue pair gets the group's datagram, once; the others and the detached don't. */
+static void multicast(void **state)
+{
+	union ibv_gid group = { .raw = { [10] = 0xff, [11] = 0xff, 239, 1, 2, 3 } }, unicast;
+	struct ibv_qp *member[2], *stranger;
+	struct rig *r = *state;
+	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1 };
+	struct ibv_cq *cq = rig_cq(r, 64, NULL);
+	struct ibv_ah *ah;
+
+	assert_int_equal(ibv_query_gid(r->ctx, 1, 0, &unicast), 0);
+	must_run("ip route add 239.0.0.0/8 dev lo");
+	stranger = rig_qp(r, IBV_QPT_UD, cq, cq, NULL);
+	for (int i = 0; i < 2; i++)
+		member[i] = rig_qp(r, IBV_QPT_UD, cq, cq, NULL);
+	rig_connect(member[0], member[1]);
+	rig_connect_self(stranger);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(rig_post_recv(r, stranger, 9, 4096, 200), 0);
+		assert_int_equal(rig_post_recv(r, member[0], 2, 4096, 200), 0);
+		assert_int_equal(rig_post_recv(r, member[1], 3, 8192, 200), 0);
+	}
+	assert_int_equal(ibv_attach_mcast(member[0], &unicast, 0), EINVAL);
+	assert_int_equal(ibv_detach_mcast(member[0], &group, 0), EINVAL);
+	assert_int_equal(ibv_attach_mcast(member[0], &group, 0), 0);
+	assert_int_equal(ibv_attach_mcast(member[0], &group, 0), 0);
+	assert_int_equal(ibv_attach_mcast(member[1], &group, 0), 0);
+	attr.grh.dgid = group;
+	ah = ibv_create_ah(r->pd, &attr);
+	assert_non_null(ah);
+	assert_int_equal(receive_from_group(r, cq, member[0], ah, 2), 2);
+	assert_int_equal(ibv_detach_mcast(member[1], &group, 0), 0);
+	assert_int_equal(receive_from_group(r, cq, stranger, ah, 1), 1);
+	/* Destroying is detaching. */
+	assert_int_equal(ibv_destroy_ah(ah), 0);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ibv_destroy_qp(member[i]), 0);
+	assert_int_equal(ibv_destroy_qp(stranger), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
 /* A child that looks at everything and exits, or execs, leaves the parent's traffic alone. */
 static void fork_does_no_harm(void **state)
 {
@@ -373,6 +441,7 @@ int main(void)
 		TEST(wr_batches_are_atomic),
 		TEST(query_returns_what_was_set),
 		TEST(datagrams),
+		TEST(multicast),
 		TEST(fork_does_no_harm),
 #ifndef __SANITIZE_THREAD__ /* which doesn't know threads of a forked child */
 		TEST(child_with_a_context_of_its_own),

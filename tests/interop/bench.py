@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The kernel's driver and the adapter side by side: the same programs in the same guest, both ends in it,
+turn and turn about. Only ratios mean anything: the processor is usually an emulated one."""
+import re
+import statistics
+
+import lab
+
+FIRST_PORT = 18100
+
+# name, program and options, unit
+MEASUREMENTS = [
+    ("WRITE 64 KiB", "ib_write_bw -s 65536", "MB/s"),
+    ("SEND 64 KiB", "ib_send_bw -s 65536", "MB/s"),
+    ("READ 64 KiB", "ib_read_bw -s 65536", "MB/s"),
+    ("WRITE 64 B", "ib_write_bw -s 64", "MB/s"),
+    ("SEND 64 B", "ib_send_bw -s 64", "MB/s"),
+    ("READ 64 B", "ib_read_bw -s 64", "MB/s"),
+    ("SEND 8 B latency", "ib_send_lat -s 8", "us"),
+]
+
+
+def value(text, unit):
+    """perftest's average column: of bandwidth the 4th, of latency (with -D) the 3rd."""
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) >= 3 and re.fullmatch(r"\d+", fields[0]) and re.fullmatch(r"[\d.]+", fields[2]):
+            return float(fields[3] if unit == "MB/s" else fields[2])
+    return None
+
+
+def measure(node, command, unit, port, seconds):
+    line = f"{command} -d {node.device} -x {node.gids['v4']} -u 18 -F -D {seconds} -p {port}"
+    server = node.start(line)
+    try:
+        node.wait_listening(port, server)
+        status, text = node.run(f"{line} {node.v4}", 30 + seconds)
+        server.wait(15)
+    except lab.LabError:
+        return None
+    return value(text, unit) if status == 0 else None
+
+
+def run(kernel, adapter, rounds=1, seconds=2):
+    """[(name, unit, the kernel's, the adapter's, the adapter's gain)]; medians, None where nothing was measured."""
+    rows, port = [], FIRST_PORT
+    for name, command, unit in MEASUREMENTS:
+        seen = {kernel: [], adapter: []}
+        for _ in range(rounds):
+            for node in (kernel, adapter):
+                port += 1
+                got = measure(node, command, unit, port, seconds)
+                if got:
+                    seen[node].append(got)
+        ours, theirs = (statistics.median(seen[node]) if seen[node] else None for node in (adapter, kernel))
+        gain = None
+        if ours and theirs:
+            gain = ours / theirs if unit == "MB/s" else theirs / ours
+        rows.append((name, unit, theirs, ours, gain))
+        print(f"bench {name:18} kernel {show(theirs)} {unit}, adapter {show(ours)} {unit}: {show(gain)} times",
+              flush=True)
+    return rows
+
+
+def show(number):
+    return f"{number:.2f}" if number else "-"

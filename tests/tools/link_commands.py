@@ -1,0 +1,243 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""
+link_commands.py ROCELINK: `rocelink devices`, `pingpong` and `doctor` as a person runs them, on the loopback
+device; pingpong with the stock programs where they are installed.
+"""
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROCELINK = sys.argv.pop(1)
+TIMEOUT = 60
+
+
+def run(*args, env=None):
+    return subprocess.run([ROCELINK, *args], capture_output=True, text=True, timeout=TIMEOUT,
+                          env={**os.environ, **(env or {})})
+
+
+class Server:
+    """A command that says which TCP port it listens on; ended with the block."""
+
+    def __init__(self, *args):
+        self.popen = subprocess.Popen([ROCELINK, *args, "-p", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                      text=True)
+        self.first = ""
+        # With --json the line goes to standard error.
+        stream = self.popen.stderr if "--json" in args else self.popen.stdout
+        self.first = stream.readline()
+        found = re.search(r"TCP port (\d+)", self.first)
+        self.port = found.group(1) if found else None
+
+    def __enter__(self):
+        return self
+
+    def end(self):
+        out, err = self.popen.communicate(timeout=TIMEOUT)
+        return self.popen.returncode, self.first + out, err
+
+    def __exit__(self, *unused):
+        if self.popen.poll() is None:
+            self.popen.kill()
+        if not self.popen.stdout.closed:
+            self.popen.communicate()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+class Devices(unittest.TestCase):
+    def test_loopback_is_there_and_chosen_for_localhost(self):
+        done = run("devices", "--json", "--to", "127.0.0.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        got = json.loads(done.stdout)
+        lo = next(d for d in got["devices"] if d["name"] == "rl_lo")
+        self.assertTrue(lo["adapter"])
+        gids = lo["ports"][0]["gids"]
+        self.assertIn("127.0.0.1", [g["address"] for g in gids])
+        self.assertEqual(got["to"]["device"], "rl_lo")
+        self.assertEqual(gids[got["to"]["gid_index"]]["address"], "127.0.0.1")
+
+    def test_text_marks_the_choice(self):
+        done = run("devices", "-v", "--to", "127.0.0.1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^-> +GID \d+ .*127\.0\.0\.1")
+        self.assertRegex(done.stdout, r"(?m)^-> to 127\.0\.0\.1: rl_lo port 1")
+
+    def test_unknown_host_and_usage(self):
+        self.assertEqual(run("devices", "--to", "no-such-host.invalid").returncode, 1)
+        self.assertEqual(run("devices", "extra").returncode, 2)
+
+
+class PingPong(unittest.TestCase):
+    def pair(self, *client, server=()):
+        with Server("pingpong", *server) as s:
+            done = run("pingpong", "-p", s.port, *client, "localhost")
+            status, out, err = s.end()
+        self.assertEqual(done.returncode, 0, done.stderr + err)
+        self.assertEqual(status, 0, err)
+        return done.stdout, out
+
+    def test_every_type_and_operation_verified(self):
+        for options in ("", "--op write", "-e --op write", "--op read", "--op fetch-add", "--op cmp-swap", "-t uc",
+                        "-t uc --op write", "-t ud", "-e -s 5001", "-s 1 --op write", "-s 100000 -m 256"):
+            with self.subTest(options=options):
+                out, _ = self.pair("--json", "--verify", "-n", "60", *options.split())
+                got = json.loads(out)
+                self.assertGreaterEqual(got["verified_messages"], 60)
+                latency = got["latency_us"]
+                order = [latency[k] for k in ("min", "p50", "p90", "p99", "p99_9", "max")]
+                self.assertEqual(order, sorted(order))
+                self.assertGreater(got["bytes_per_second"], 0)
+
+    def test_explain_tells_each_step(self):
+        out, _ = self.pair("--explain", "-n", "2")
+        steps = ("connected to", "RESET -> INIT", "sent HELLO", "received HELLO", "INIT -> RTR", "dest_qp_num",
+                 "RTR -> RTS", "sq_psn", "sent READY", "established", "first work request", "first completion")
+        at = [out.find(step) for step in steps]
+        self.assertNotIn(-1, at, out)
+        # The order of what this side does; HELLO and READY of the peer may come in between.
+        own = [out.find(s) for s in ("RESET -> INIT", "sent HELLO", "INIT -> RTR", "RTR -> RTS", "sent READY",
+                                     "established", "first work request", "first completion")]
+        self.assertEqual(own, sorted(own), out)
+
+    def test_rnr_demo_counts(self):
+        out, _ = self.pair("--rnr-demo")
+        naks = [int(n) for n in re.findall(r"RNR NAKs received: (\d+)", out)]
+        self.assertEqual(len(naks), 3, out)
+        self.assertGreater(naks[0], 1)
+        # The first attempt and three repeats.
+        self.assertEqual(naks[1], 4)
+        self.assertEqual(naks[2], 0)
+        self.assertIn("status 13", out)
+
+    def test_secret(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, secret in (("right", "0123456789abcdef0123456789abcdef"), ("wrong", "f" * 32)):
+                with open(os.path.join(folder, name), "w") as f:
+                    f.write(secret)
+            right, wrong = os.path.join(folder, "right"), os.path.join(folder, "wrong")
+            out, _ = self.pair("-n", "10", "--explain", "--secret-file", right, server=("--secret-file", right))
+            self.assertIn("TLSv1.3", out)
+            with Server("pingpong", "--secret-file", right) as s:
+                done = run("pingpong", "-p", s.port, "-n", "10", "--secret-file", wrong, "localhost")
+            self.assertEqual(done.returncode, 1, done.stdout)
+
+    def test_what_the_server_was_told_must_agree(self):
+        with Server("pingpong", "--op", "read") as s:
+            done = run("pingpong", "-p", s.port, "--op", "write", "localhost")
+            status, _, err = s.end()
+        self.assertEqual((done.returncode, status), (1, 1))
+        self.assertIn("--op write", done.stderr)
+        self.assertIn("--op write", err)
+
+    def test_xrc_is_refused_plainly_where_the_device_has_none(self):
+        done = run("pingpong", "--type", "xrc", "-d", "rl_lo", "localhost")
+        if "has XRC" in done.stderr:
+            self.skipTest("the device has XRC")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"rl_lo refuses XRC .*--type rc")
+
+    def test_nobody_there(self):
+        done = run("pingpong", "-p", free_port(), "localhost")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("refused", done.stderr)
+
+    def test_unknown_device_and_gid(self):
+        self.assertIn("rocelink devices", run("pingpong", "-d", "nosuch0", "-g", "0", "localhost").stderr)
+        self.assertIn("index 99", run("pingpong", "-d", "rl_lo", "-g", "99", "localhost").stderr)
+
+
+@unittest.skipUnless(shutil.which("ibv_rc_pingpong"), "ibverbs-utils is not installed")
+class Stock(unittest.TestCase):
+    PROGRAMS = (("rc", "ibv", ("-s", "5001", "-c")), ("rc", "ibv", ("-e",)), ("uc", "ibv", ()), ("ud", "ibv", ()),
+                ("srq", "ibv-srq", ()))
+
+    def ours(self, program, compat, options):
+        kind = program if program != "srq" else "rc"
+        return ["pingpong", "--compat", compat, "-t", kind, "-n", "100", "--verify", "-d", "rl_lo", "-g", "0",
+                *(o for o in options if o != "-c")]
+
+    @staticmethod
+    def stock(program, port, options):
+        return ["run", "--", "ibv_%s_pingpong" % program, "-d", "rl_lo", "-g", "0", "-n", "100", "-p", port, *options]
+
+    def test_we_serve(self):
+        for program, compat, options in self.PROGRAMS:
+            with self.subTest(program=program, options=options), Server(*self.ours(program, compat, options)) as s:
+                done = run(*self.stock(program, s.port, options), "localhost")
+                status, out, err = s.end()
+                self.assertEqual((done.returncode, status), (0, 0), done.stdout + done.stderr + err)
+                self.assertIn("every byte is right", out)
+
+    def test_we_call(self):
+        for program, compat, options in self.PROGRAMS:
+            with self.subTest(program=program, options=options):
+                port = free_port()
+                stock = subprocess.Popen([ROCELINK, *self.stock(program, port, options)], stdout=subprocess.PIPE,
+                                         stderr=subprocess.STDOUT, text=True)
+                try:
+                    done = self.call_when_ready(*self.ours(program, compat, options), "-p", port, "localhost")
+                    out, _ = stock.communicate(timeout=TIMEOUT)
+                finally:
+                    stock.kill()
+                self.assertEqual((done.returncode, stock.returncode), (0, 0), done.stderr + out)
+                self.assertIn("every byte is right", done.stdout)
+
+    @staticmethod
+    def call_when_ready(*args):
+        # The stock server does not say when it listens, and takes one connection: so no trial of our own.
+        for _ in range(200):
+            done = run(*args)
+            if "refused" not in done.stderr:
+                break
+        return done
+
+
+class Doctor(unittest.TestCase):
+    def test_probe_counts_both_directions(self):
+        with Server("doctor", "--listen", "localhost", "--serve") as s:
+            done = run("doctor", "-p", s.port, "127.0.0.1")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for way in ("to", "from"):
+            self.assertEqual(len(re.findall(r"packets +of \d+ bytes %s 127\.0\.0\.1: 8 of 8" % way, done.stdout)), 2,
+                             done.stdout)
+
+    def test_wrong_setting_is_named(self):
+        done = run("doctor", env={"ROCELINK_NONSENSE": "1"})
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"\[BAD\] +settings .*ROCELINK_NONSENSE")
+
+    def test_peer_that_does_not_serve(self):
+        done = run("doctor", "-p", free_port(), "127.0.0.1")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"\[BAD\] +probe .*\n +-> start `rocelink doctor --serve` there")
+
+    def test_adapter_process_shares_the_port(self):
+        port = free_port()
+        stock = shutil.which("ibv_rc_pingpong")
+        if not stock:
+            self.skipTest("ibverbs-utils is not installed")
+        server = subprocess.Popen([ROCELINK, "run", "--", stock, "-d", "rl_lo", "-g", "0", "-p", port],
+                                  stdout=subprocess.PIPE, text=True)
+        try:
+            server.stdout.readline()
+            done = run("doctor")
+        finally:
+            server.kill()
+            server.communicate()
+        self.assertRegex(done.stdout, r"\[ok\] +port 4791 +shared with process %d " % server.pid)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
