@@ -146,7 +146,7 @@ int rocelink_gid_choose(struct ibv_context *context, const char *host, struct ro
 		if (host)
 			route_find(&route, &to);
 		i = gid_choose(&t, host ? &route : NULL, why, sizeof(why), err);
-		if (i >= 0) {
+		if (i >= 0 && t.gids) {
 			memcpy(t.gids[i].why, why, sizeof(why));
 			rc = link_store_result(gid, &t.gids[i], sizeof(*gid));
 		} else {

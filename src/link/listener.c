@@ -37,6 +37,7 @@ static int read_options(struct rocelink_listener *l, const struct rocelink_liste
 			int *backlog, bool *reuse_port, struct rocelink_error *err)
 {
 	struct rocelink_listen_options o = { 0 };
+	unsigned max_pending;
 	int rc;
 
 	if (options) {
@@ -47,7 +48,11 @@ static int read_options(struct rocelink_listener *l, const struct rocelink_liste
 	}
 	*backlog = o.backlog ? o.backlog : DEFAULT_BACKLOG;
 	*reuse_port = o.reuse_port;
-	gate_init(&l->gate, o.max_pending ? o.max_pending : DEFAULT_PENDING,
+	max_pending = o.max_pending ? o.max_pending : DEFAULT_PENDING;
+	l->pending = calloc(max_pending, sizeof(struct rocelink_conn *));
+	if (!l->pending)
+		return link_no_memory(err);
+	gate_init(&l->gate, max_pending,
 		  o.max_pending_per_host ? o.max_pending_per_host : DEFAULT_PER_HOST,
 		  o.max_rate ? o.max_rate : DEFAULT_RATE, link_now());
 	return config_new(o.conn, &l->config, err);
@@ -77,12 +82,8 @@ struct rocelink_listener *rocelink_listen(const char *host, const char *service,
 	rc = l->epfd < 0
 		     ? link_fail(err, ROCELINK_SYSTEM, ROCELINK_PHASE_NONE, errno, "epoll_create1")
 		     : read_options(l, options, &backlog, &reuse_port, err);
-	if (!rc) {
-		l->pending = calloc(l->gate.max_pending, sizeof(struct rocelink_conn *));
-		rc = l->pending ? acceptor_open(&l->acceptor, l->epfd, host, service, backlog,
-						reuse_port, err)
-				: link_no_memory(err);
-	}
+	if (!rc)
+		rc = acceptor_open(&l->acceptor, l->epfd, host, service, backlog, reuse_port, err);
 	if (rc) {
 		rocelink_listener_free(l);
 		return NULL;
@@ -94,7 +95,7 @@ void rocelink_listener_free(struct rocelink_listener *l)
 {
 	if (!l)
 		return;
-	for (unsigned i = 0; i < l->pending_count; i++) {
+	for (unsigned i = 0; l->pending && i < l->pending_count; i++) {
 		rocelink_conn_refuse(l->pending[i], ROCELINK_REASON_BUSY, 0,
 				     "the listener has ended");
 		rocelink_conn_free(l->pending[i]);

@@ -82,9 +82,9 @@ static int check_options(const struct rocelink_qp_options *o, struct rocelink_er
 
 static uint8_t wire_type(enum ibv_qp_type type)
 {
-	for (uint8_t i = WIRE_RC; i <= WIRE_XRC_TGT; i++)
+	for (unsigned i = WIRE_RC; i <= WIRE_XRC_TGT; i++)
 		if (services[i].verbs == type)
-			return i;
+			return (uint8_t)i;
 	return 0;
 }
 

@@ -42,9 +42,9 @@ uint64_t rocelink_ack_timeout_us(uint8_t code)
 
 uint8_t rocelink_rnr_delay_code(uint64_t us)
 {
-	for (uint8_t code = 1; code <= RNR_MAX_CODE; code++)
-		if (rocelink_rnr_delay_us(code) >= us)
-			return code;
+	for (unsigned code = 1; code <= RNR_MAX_CODE; code++)
+		if (rocelink_rnr_delay_us((uint8_t)code) >= us)
+			return (uint8_t)code;
 	return RNR_LONGEST_CODE;
 }
 
