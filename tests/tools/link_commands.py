@@ -230,13 +230,17 @@ class Doctor(unittest.TestCase):
             self.skipTest("ibverbs-utils is not installed")
         server = subprocess.Popen([ROCELINK, "run", "--", stock, "-d", "rl_lo", "-g", "0", "-p", port],
                                   stdout=subprocess.PIPE, text=True)
+        shared = r"\[ok\] +port 4791 +shared with process %d " % server.pid
         try:
-            server.stdout.readline()
-            done = run("doctor")
+            # The stock program is silent until its buffer is full: look until its adapter is up.
+            for _ in range(50):
+                done = run("doctor")
+                if server.poll() is not None or re.search(shared, done.stdout):
+                    break
         finally:
             server.kill()
             server.communicate()
-        self.assertRegex(done.stdout, r"\[ok\] +port 4791 +shared with process %d " % server.pid)
+        self.assertRegex(done.stdout, shared)
 
 
 if __name__ == "__main__":
