@@ -317,8 +317,9 @@ struct rocelink_qp_options {
 	uint32_t qkey;	 /* UD; default random, high bit clear */
 	struct ibv_srq *srq; /* XRC target: the SRQ whose number the peer needs */
 	uint16_t pkey_index;
-	unsigned path_mtu; /* 256 ... 4096 at most; default the port's active MTU. Smaller side
-			      holds. */
+	unsigned path_mtu; /* 256 ... 4096 at most; default the port's active MTU. The smaller of
+			      both sides holds. */
+	unsigned min_path_mtu;	   /* refuse a peer with less; default 256 */
 	unsigned initiator_depth;  /* READ and atomics outstanding from here; default the device's,
 				      at most 16; never above the peer's responder_depth */
 	unsigned responder_depth;  /* ... that are served here at a time; default likewise */

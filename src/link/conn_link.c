@@ -389,6 +389,24 @@ static void tell_agreement(struct rocelink_conn *conn, const struct link_qp *q)
 			   a->responder_depth, a->timeout, a->retry, a->rnr_retry);
 }
 
+static int check_mtu(const struct link_qp *q, const struct qp_values *peer,
+		     struct rocelink_error *err)
+{
+	unsigned least = q->options.min_path_mtu;
+
+	if (rocelink_mtu_bytes((enum ibv_mtu)q->agreed.mtu) >= least)
+		return ROCELINK_OK;
+	link_fail(err, ROCELINK_MISMATCH, ROCELINK_PHASE_NEGOTIATE, 0,
+		  "queue pair %u: one side wants a path MTU of %u or more; it has up to %u, the "
+		  "other up to %u; use "
+		  "interfaces with a larger MTU, or want less",
+		  q->index, least, rocelink_mtu_bytes((enum ibv_mtu)q->values.mtu),
+		  rocelink_mtu_bytes((enum ibv_mtu)peer->mtu));
+	if (err)
+		err->reason = ROCELINK_REASON_MTU;
+	return ROCELINK_MISMATCH;
+}
+
 int conn_accept_hello(struct rocelink_conn *conn, struct rocelink_error *err)
 {
 	char text[400];
@@ -408,6 +426,9 @@ int conn_accept_hello(struct rocelink_conn *conn, struct rocelink_error *err)
 	for (unsigned i = 0; i < conn->qp_count; i++) {
 		negotiate_pair(&conn->qps[i].values, &conn->peer_hello.qps[i],
 			       &conn->qps[i].agreed);
+		rc = check_mtu(&conn->qps[i], &conn->peer_hello.qps[i], err);
+		if (rc)
+			return rc;
 		tell_agreement(conn, &conn->qps[i]);
 	}
 	return ROCELINK_OK;

@@ -59,6 +59,9 @@ static int check_options(const struct rocelink_qp_options *o, struct rocelink_er
 {
 	if (o->path_mtu && !rocelink_mtu_code(o->path_mtu))
 		return invalid_option(err, "path_mtu", o->path_mtu, "256, 512, 1024, 2048 or 4096");
+	if (o->min_path_mtu && !rocelink_mtu_code(o->min_path_mtu))
+		return invalid_option(err, "min_path_mtu", o->min_path_mtu,
+				      "256, 512, 1024, 2048 or 4096");
 	if (o->psn && !(o->psn & 0x80000000u))
 		return invalid_option(err, "psn", o->psn, "ROCELINK_PSN(n), or 0 for a random one");
 	if ((o->psn & 0x7fffffffu) > UINT24_MAX)

@@ -169,7 +169,7 @@ static int declined(struct session *s, const struct message *m, struct rocelink_
 {
 	enum rocelink_phase phase = session_phase(s);
 	const char *name = rocelink_reason_name((enum rocelink_reason)m->reason);
-	bool failed = m->type == FRAME_READY || m->reason == ROCELINK_REASON_LOCAL;
+	bool failed = m->reason == ROCELINK_REASON_LOCAL;
 
 	s->dead = true;
 	link_fail(err, failed ? ROCELINK_PEER_FAILED : ROCELINK_REFUSED, phase, 0,

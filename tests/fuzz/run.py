@@ -27,7 +27,7 @@ def main():
         command = [
             str(build / "fuzz" / ("fuzz_" + name)),
             "-max_total_time=%d" % seconds,
-            "-timeout=20",
+            "-timeout=60",
             "-rss_limit_mb=1024",
             "-print_final_stats=1",
             "-artifact_prefix=%s/%s-" % (findings, name),

@@ -256,6 +256,21 @@ static void different_types_are_refused_on_both_sides(void **state)
 	assert_int_equal(p.side[1].qps[0].state, IBV_QPS_RESET);
 }
 
+static void too_small_a_path_mtu_is_refused(void **state)
+{
+	struct rocelink_qp_options o = { .size = sizeof(o), .min_path_mtu = 2048 };
+
+	(void)state;
+	p.side[0].options.qp = &o;
+	p.side[1].dev.port.active_mtu = IBV_MTU_1024;
+	pair_open(&p);
+	pair_start(&p, IBV_QPT_RC, 1);
+	assert_refused(0, ROCELINK_MISMATCH, ROCELINK_REASON_MTU, "2048 or more");
+	/* The other side had agreed already: our READY takes it back. */
+	assert_refused(1, ROCELINK_REFUSED, ROCELINK_REASON_MTU, "up to 1024");
+	assert_int_equal(p.side[1].qps[0].state, IBV_QPS_RESET);
+}
+
 static void different_services_are_refused(void **state)
 {
 	(void)state;
@@ -681,6 +696,7 @@ int main(void)
 		T(nobody_is_established_before_both_are_ready),
 		T(options_are_negotiated),
 		T(different_types_are_refused_on_both_sides),
+		T(too_small_a_path_mtu_is_refused),
 		T(different_services_are_refused),
 		T(different_counts_are_refused),
 		T(the_program_refuses_with_its_words),
