@@ -192,6 +192,8 @@ struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	struct ibv_ah *ah = calloc(1, sizeof(*ah));
 
+	if (!ah)
+		return NULL;
 	if (!attr->is_global) {
 		free(ah);
 		errno = EINVAL;
