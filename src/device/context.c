@@ -170,14 +170,13 @@ static void release(enum dev_kind kind, struct list *link)
 
 static void release_all(struct dev_context *ctx)
 {
+	struct list *pos, *next;
 	unsigned left = 0;
 
 	for (int kind = 0; kind < DEV_KINDS; kind++) {
-		while (!list_empty(&ctx->objects[kind])) {
-			struct list *link = ctx->objects[kind].next;
-
-			list_remove(link);
-			release((enum dev_kind)kind, link);
+		for (pos = ctx->objects[kind].next; pos != &ctx->objects[kind]; pos = next) {
+			next = pos->next;
+			release((enum dev_kind)kind, pos);
 			left++;
 		}
 	}

@@ -44,7 +44,7 @@ static __be64 device_guid(const struct netdev *net)
 	uint64_t h;
 	FILE *f;
 
-	if (memcmp(m, no_mac, sizeof(no_mac))) {
+	if (memcmp(m, no_mac, sizeof(no_mac)) != 0) {
 		uint8_t eui[8] = { m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5] };
 		__be64 guid;
 

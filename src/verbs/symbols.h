@@ -24,7 +24,7 @@ static inline bool is_ours(const struct ibv_context *ctx)
 	return dev_is_ours(ctx->device);
 }
 
-/* Return what the system's function of this name and version does; `failed` where there is none. */
+/* Return what the system's function of this name and version does; `failed` (nothing: void) where there is none. */
 #define PASS_ON(failed, function, version, ...)                                           \
 	do {                                                                              \
 		static _Atomic(void *) cached_;                                           \

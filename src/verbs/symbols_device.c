@@ -41,15 +41,9 @@ static struct ibv_device **system_list(int *n)
 	PASS_ON(NULL, ibv_get_device_list, "IBVERBS_1.1", n);
 }
 
-static int system_free(struct ibv_device **list)
+static void system_free(struct ibv_device **list)
 {
-	static _Atomic(void *) cached;
-	void (*next)(struct ibv_device **) = (void (*)(struct ibv_device **))system_symbol(
-		&cached, "ibv_free_device_list", "IBVERBS_1.1");
-
-	if (next)
-		next(list);
-	return 0;
+	PASS_ON(, ibv_free_device_list, "IBVERBS_1.1", list);
 }
 
 static struct device_list *make_list(struct dev **ours, size_t n_ours, struct ibv_device **system,
@@ -253,15 +247,9 @@ static struct ibv_context *event_context(const struct ibv_async_event *event)
 	return NULL;
 }
 
-static int system_ack(struct ibv_async_event *event)
+static void system_ack(struct ibv_async_event *event)
 {
-	static _Atomic(void *) cached;
-	void (*next)(struct ibv_async_event *) = (void (*)(struct ibv_async_event *))system_symbol(
-		&cached, "ibv_ack_async_event", "IBVERBS_1.1");
-
-	if (next)
-		next(event);
-	return 0;
+	PASS_ON(, ibv_ack_async_event, "IBVERBS_1.1", event);
 }
 
 EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
