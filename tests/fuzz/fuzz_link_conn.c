@@ -25,7 +25,6 @@ struct fuzzed {
 	unsigned qp_count;
 	enum ibv_qp_type type;
 	struct rocelink_conn *conn;
-	bool was_established;
 };
 
 static void open_it(struct fuzzed *f, uint8_t how)
@@ -68,13 +67,17 @@ static void advance(struct fuzzed *f)
 		rocelink_conn_start(f->conn, NULL);
 	}
 	if (rocelink_conn_state(f->conn) == ROCELINK_STATE_ESTABLISHED) {
-		f->was_established = true;
 		rocelink_conn_sync_say(f->conn, "a", NULL, NULL);
 		rocelink_conn_sync_test(f->conn, "a", NULL);
 		rocelink_conn_find(f->conn, "r", &r);
 	}
 	if (f->ends[0].sent.len > 3 << 20)
 		abort();
+}
+
+static bool was_established(const struct fuzzed *f)
+{
+	return f->conn->line.session.said_ready && f->conn->line.session.heard_ready;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -92,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	f.ends[1].shut = true;
 	advance(&f);
-	if (rocelink_conn_state(f.conn) == ROCELINK_STATE_FAILED && !f.was_established)
+	if (rocelink_conn_state(f.conn) == ROCELINK_STATE_FAILED && !was_established(&f))
 		for (unsigned i = 0; i < f.conn->qp_count; i++)
 			if (f.qps[i].state != IBV_QPS_RESET)
 				abort();
