@@ -39,11 +39,11 @@ int dev_async_open(struct dev_context *ctx)
 
 void dev_async_close(struct dev_context *ctx)
 {
-	while (!list_empty(&ctx->async.events)) {
-		struct event *e = container_of(ctx->async.events.next, struct event, link);
+	struct list *pos, *next;
 
-		list_remove(&e->link);
-		free(e);
+	for (pos = ctx->async.events.next; pos != &ctx->async.events; pos = next) {
+		next = pos->next;
+		free(container_of(pos, struct event, link));
 	}
 	pthread_mutex_destroy(&ctx->async.lock);
 	close(ctx->verbs.context.async_fd);
