@@ -142,9 +142,19 @@ static int connect_step(struct rocelink_conn *conn, uint64_t now, struct rocelin
 	return conn_adopt_fd(conn, fd, true, err);
 }
 
-/* The deadline of a phase starts when the one before is done. */
+/*
+ * The deadline of a phase starts when the one before is done; while this side's program is the one that is
+ * waited for, only the deadline of the whole counts.
+ */
 static void watch_phase(struct rocelink_conn *conn, uint64_t now)
 {
+	bool ours = !conn->started &&
+		    (conn->state == ROCELINK_STATE_OPEN || conn->state == ROCELINK_STATE_REQUESTED);
+
+	if (ours)
+		conn_enter(conn, ROCELINK_PHASE_NONE, TIME_NEVER, now);
+	else if (conn->phase == ROCELINK_PHASE_NONE && conn->started && conn->has_line)
+		conn_enter(conn, ROCELINK_PHASE_HELLO, conn->config->hello_ns, now);
 	if (conn->phase == ROCELINK_PHASE_SECURE && conn->line.secured)
 		conn_enter(conn, ROCELINK_PHASE_HELLO, conn->config->hello_ns, now);
 }
@@ -263,7 +273,7 @@ static int step(struct rocelink_conn *conn, uint64_t now, struct rocelink_error 
 static int timed_out(struct rocelink_conn *conn, uint64_t now, struct rocelink_error *err)
 {
 	static const char *const waits[] = {
-		[ROCELINK_PHASE_NONE] = "the exchange took too long",
+		[ROCELINK_PHASE_NONE] = "this side's program did not start the exchange in time",
 		[ROCELINK_PHASE_RESOLVE] = "the host name was not resolved in time",
 		[ROCELINK_PHASE_CONNECT] = "no connection in time",
 		[ROCELINK_PHASE_SECURE] = "no TLS handshake in time: does the peer use TLS?",

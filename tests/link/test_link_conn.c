@@ -641,6 +641,13 @@ static void deadlines(void **state)
 	pair_init(&p);
 	pair_open(&p);
 	pair_run(&p);
+	assert_int_equal(conn_drive_at(p.side[0].conn, late, err), ROCELINK_TIMEOUT);
+	assert_contains(err->text, "did not start");
+	pair_free(&p);
+
+	pair_init(&p);
+	pair_open(&p);
+	pair_run(&p);
 	side_start(&p.side[0], IBV_QPT_RC, 1);
 	pair_run(&p);
 	assert_int_equal(conn_drive_at(p.side[0].conn, late, err), ROCELINK_TIMEOUT);
@@ -675,9 +682,15 @@ static void next_deadline_is_told(void **state)
 	p.side[0].options.hello_timeout_us = 2000000;
 	pair_open(&p);
 	pair_run(&p);
+	/* This side's program is waited for: only the whole has a deadline. */
+	left = rocelink_conn_next_deadline(p.side[0].conn);
+	assert_in_range(left, 2000001, 30000000);
+	side_start(&p.side[0], IBV_QPT_RC, 1);
 	left = rocelink_conn_next_deadline(p.side[0].conn);
 	assert_in_range(left, 1, 2000000);
-	pair_start(&p, IBV_QPT_RC, 1);
+	pair_run(&p);
+	side_start(&p.side[1], IBV_QPT_RC, 1);
+	pair_run(&p);
 	assert_established();
 	assert_true(rocelink_conn_next_deadline(p.side[0].conn) == ROCELINK_NO_DEADLINE);
 }
