@@ -103,39 +103,6 @@ static void explain(const struct port *port, int ret, char *error, size_t error_
 			 strerror(-ret));
 }
 
-int port_open(struct port **out, const struct port_config *config, char *error, size_t error_len)
-{
-	struct port *port = calloc(1, sizeof(*port));
-	int ret;
-
-	if (!port) {
-		snprintf(error, error_len, "opening the port: out of memory");
-		return -ENOMEM;
-	}
-	no_sockets(port);
-	port->callbacks = config->callbacks;
-	port->arg = config->arg;
-	port->udp_port = config->udp_port;
-	port->rx_buffers = malloc((size_t)RX_BATCH * RX_BUFFER);
-	ret = port->rx_buffers ? open_sockets(port) : -ENOMEM;
-	if (ret) {
-		explain(port, ret, error, error_len);
-	} else if (config->pcap) {
-		ret = tap_open(&port->tap, config->pcap);
-		if (ret)
-			snprintf(error, error_len, "the capture file %s: %s", config->pcap,
-				 strerror(-ret));
-	}
-	if (ret) {
-		log_error("%s", error);
-		port_close(port);
-		return ret;
-	}
-	receive_init(port);
-	*out = port;
-	return 0;
-}
-
 static void close_fd(int fd)
 {
 	if (fd >= 0)
@@ -161,13 +128,52 @@ static void let_go(struct port *port)
 	free(port);
 }
 
+static void release(struct port *port)
+{
+	if (port->tap)
+		tap_close(port->tap);
+	let_go(port);
+}
+
+int port_open(struct port **out, const struct port_config *config, char *error, size_t error_len)
+{
+	struct port *port = calloc(1, sizeof(*port));
+	int ret;
+
+	if (!port) {
+		snprintf(error, error_len, "opening the port: out of memory");
+		return -ENOMEM;
+	}
+	no_sockets(port);
+	port->callbacks = config->callbacks;
+	port->arg = config->arg;
+	port->udp_port = config->udp_port;
+	port->rx_buffers = malloc((size_t)RX_BATCH * RX_BUFFER);
+	ret = port->rx_buffers ? open_sockets(port) : -ENOMEM;
+	if (ret) {
+		explain(port, ret, error, error_len);
+	} else if (config->pcap) {
+		ret = tap_open(&port->tap, config->pcap);
+		if (ret)
+			snprintf(error, error_len, "the capture file %s: %s", config->pcap,
+				 strerror(-ret));
+	}
+	if (ret) {
+		log_error("%s", error);
+		release(port);
+		return ret;
+	}
+	receive_init(port);
+	*out = port;
+	return 0;
+}
+
 void port_close(struct port *port)
 {
 	if (!port)
 		return;
-	if (port->tap)
-		tap_close(port->tap);
-	let_go(port);
+	receive_hand_over(port);
+	release(port);
 }
 
 void port_abandon(struct port *port)

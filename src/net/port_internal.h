@@ -110,6 +110,7 @@ struct port {
 	struct rx main4, main6;
 	struct rx *hot; /* gave the last burst; tried first */
 	unsigned idle_polls, hot_polls;
+	bool closing;	      /* nothing is for us any more */
 	uint32_t local_block; /* a block that is_local_qpn() called ours; QPN_BLOCKS: none known */
 	int receive_buffer;   /* bytes, as the kernel counts them */
 	uint8_t *rx_buffers;
@@ -172,6 +173,8 @@ void port_unwatch_close(struct port *port, struct rx *rx);
 
 /* receive.c */
 void receive_init(struct port *port);
+/* The last act: packets that wait in our sockets and belong to other processes go to them. */
+void receive_hand_over(struct port *port);
 /* Hand these packets over, or on when they came from the network. */
 void port_route_burst(struct port *port, const struct burst *burst, bool forwarded);
 

@@ -17,6 +17,9 @@
 #define FULL_POLLS  16
 #define EVENTS	    32
 
+#define NOBODY_PORT   9	   /* discard: sends nothing */
+#define HAND_OVER_MAX 4096 /* bursts; a full receive buffer of small packets */
+
 static uint32_t dest_block(const uint8_t *packet)
 {
 	return ((uint32_t)packet[5] << 16 | (uint32_t)packet[6] << 8 | packet[7]) >> QPN_BLOCK_BITS;
@@ -27,6 +30,8 @@ static bool is_local(struct port *port, const uint8_t *packet)
 	uint32_t block = dest_block(packet);
 	uint32_t qpn = block << QPN_BLOCK_BITS | ((packet[6] & 0xfu) << 8 | packet[7]);
 
+	if (port->closing)
+		return false;
 	if (block == port->local_block)
 		return true;
 	if (!port->callbacks.is_local_qpn(port->arg, qpn))
@@ -53,6 +58,8 @@ static void dropped(struct port *port, enum drop reason, unsigned packets)
 /* Packets of one owner. */
 static void route_run(struct port *port, const struct burst *run, bool local, bool forwarded)
 {
+	if (local && port->closing)
+		return; /* multicast: the other members have it as well */
 	if (local)
 		deliver(port, run);
 	else if (forwarded) /* its block was given back meanwhile; never forward twice */
@@ -224,4 +231,30 @@ int port_receive(struct port *port, int budget)
 		bursts += scan(port, budget);
 	forward_flush(port);
 	return bursts;
+}
+
+/*
+ * The kernel spreads packets over the main sockets of all processes, so some that wait in ours are
+ * for another; closing would lose them, and a UD or UC peer never repeats. Connected to a peer that
+ * doesn't exist, the socket is chosen for no further packet, and can be emptied.
+ */
+static void hand_over(struct port *port, const struct rx *rx)
+{
+	const struct gid loopback4 = { { [10] = 0xff, 0xff, 127, 0, 0, 1 } };
+	const struct gid loopback6 = { { [15] = 1 } };
+	union address nobody;
+	socklen_t len =
+		address_set(&nobody, rx->ipv4, rx->ipv4 ? &loopback4 : &loopback6, NOBODY_PORT, 0);
+
+	if (rx->fd < 0 || connect(rx->fd, &nobody.sa, len) < 0)
+		return;
+	drain_udp(port, rx, HAND_OVER_MAX);
+	forward_flush(port);
+}
+
+void receive_hand_over(struct port *port)
+{
+	port->closing = true;
+	hand_over(port, &port->main4);
+	hand_over(port, &port->main6);
 }

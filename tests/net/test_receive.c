@@ -202,6 +202,30 @@ static void test_window(void **state)
 	assert_true(port_receive_window(a.port) >= 64 << 10);
 }
 
+/* A process that ends hands over what the kernel had put into its socket for another. */
+static void test_closing_loses_nothing(void **state)
+{
+	struct endpoint *only_b[] = { &b };
+	struct endpoint c;
+
+	(void)state;
+	endpoint_open(&c, NULL);
+	for (unsigned i = 0; i < 40; i++) {
+		struct path path = path_of("127.0.0.1", "127.0.0.1", (uint16_t)(0xc500 + i));
+
+		endpoint_queue(&a, &path, endpoint_qpn(&b, 1), i, 64);
+		path = path_of("::1", "::1", (uint16_t)(0xc600 + i));
+		endpoint_queue(&a, &path, endpoint_qpn(&b, 1), i, 64);
+	}
+	endpoint_send(&a);
+	assert_true(poll(&(struct pollfd){ port_wait_fd(c.port), POLLIN, 0 }, 1, 0) == 1);
+	endpoint_close(&c);
+	endpoint_close(&a);
+	endpoints_settle(only_b, 1);
+	assert_int_equal(b.n_packets, 80);
+	endpoint_open(&a, NULL);
+}
+
 /* A flow may be put from inside the handler, also that of the burst at hand. */
 static void close_flow(void *arg, const struct burst *burst)
 {
@@ -252,6 +276,7 @@ int main(void)
 		TEST(test_idle_port_is_quiet),
 		TEST(test_sending_sockets_are_deaf),
 		TEST(test_window),
+		TEST(test_closing_loses_nothing),
 		TEST(test_flow_put_in_handler),
 	};
 
