@@ -82,7 +82,8 @@ def stock_client(kind):
     """Our server, their client, which doesn't wait for one: it starts when our port is open."""
     port = free_port()
     qps = 16 if kind == "srq" else 1
-    ours = start(PEER, "listen", "127.0.0.1", port, "rc" if kind == "srq" else kind, str(qps), *stock_option(kind))
+    ours = start(PEER, "listen", "127.0.0.1", port, "rc" if kind == "srq" else kind, str(qps), *stock_option(kind),
+                 stdin=subprocess.PIPE)
     for _ in range(500):
         if any(line.split()[1].endswith(":%04X" % int(port)) and line.split()[3] == "0A"
                for line in open("/proc/net/tcp").readlines()[1:]):
@@ -90,14 +91,15 @@ def stock_client(kind):
         subprocess.run(["sleep", "0.02"], check=False)
     theirs = start("ibv_%s_pingpong" % kind, "-d", "rl_lo", "-g", "0", "-s", "1000", "-p", port, "127.0.0.1",
                    preload=True)
-    return finish(ours, theirs)
+    return finish(theirs, ours)
 
 
 def stock_server(kind):
     port = free_port()
     qps = 16 if kind == "srq" else 1
     theirs = start("ibv_%s_pingpong" % kind, "-d", "rl_lo", "-g", "0", "-s", "1000", "-p", port, preload=True)
-    ours = start(PEER, "connect", "127.0.0.1", port, "rc" if kind == "srq" else kind, str(qps), *stock_option(kind))
+    ours = start(PEER, "connect", "127.0.0.1", port, "rc" if kind == "srq" else kind, str(qps), *stock_option(kind),
+                 stdin=subprocess.PIPE)
     return finish(theirs, ours)
 
 

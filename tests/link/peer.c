@@ -319,6 +319,11 @@ int main(int argc, char **argv)
 		one_sided(conn);
 	if (!strcmp(how, "ticket"))
 		agree_by_hand();
+	/* The stock programs have messages under way beyond the last they wait for; there is no closing
+	 * handshake with them, so whoever started us says when they have ended. */
+	if (stock || srq)
+		while (getchar() != EOF)
+			;
 	need(!rocelink_conn_close(conn, &err), "close");
 	rocelink_conn_free(conn);
 	fprintf(stderr, "peer %s: ok on %s\n", how, info.gid.device);
