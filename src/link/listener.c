@@ -195,11 +195,13 @@ static void admit(struct rocelink_listener *l, int fd)
 	}
 	if (conn_adopt_fd(conn, fd, false, &why)) {
 		l->counters.refused_auth++;
-		log_warn("link: %s", why.text);
-		conn_fail(conn, &(struct rocelink_error){
-					.code = why.code,
-					.reason = ROCELINK_REASON_AUTH,
-					.text = "this side's listener wants TLS on this address" });
+		log_warn("link: a peer was refused: %s", why.text);
+		/* Plain text isn't allowed here, but to say so isn't secret. */
+		conn->line.secured = !conn->line.tls;
+		rocelink_conn_refuse(conn, ROCELINK_REASON_AUTH, 0,
+				     "the listener's program asks for no security, and so serves "
+				     "peers on its own "
+				     "host only");
 		rocelink_conn_free(conn);
 		return;
 	}

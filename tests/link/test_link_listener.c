@@ -8,6 +8,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <ifaddrs.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/socket.h>
@@ -301,6 +302,50 @@ static void garbage_is_counted_and_harms_nobody(void **state)
 	rocelink_listener_free(l);
 }
 
+/* A listener without security, reached by an address that isn't loopback. */
+static void plain_text_from_elsewhere_is_refused(void **state)
+{
+	struct rocelink_security plain = { .size = sizeof(plain), .mode = ROCELINK_SECURITY_PLAIN };
+	struct rocelink_listener *l = listen_on("*", NULL);
+	struct rocelink_listener_counters n = { .size = sizeof(n) };
+	struct ifaddrs *list, *i;
+	struct rocelink_conn *c;
+	char host[INET_ADDRSTRLEN] = "";
+
+	(void)state;
+	assert_int_equal(getifaddrs(&list), 0);
+	for (i = list; i; i = i->ifa_next) {
+		const struct sockaddr_in *in = (void *)i->ifa_addr;
+
+		if (in && in->sin_family == AF_INET && ntohl(in->sin_addr.s_addr) >> 24 != 127)
+			inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+	}
+	freeifaddrs(list);
+	if (!*host) {
+		rocelink_listener_free(l);
+		skip();
+	}
+	options.security = &plain;
+	c = dial(host, l);
+	for (int k = 0; k < 20 && rocelink_conn_state(c) != ROCELINK_STATE_FAILED; k++) {
+		drive_some(c, 5);
+		assert_null(rocelink_listener_take(l, NULL));
+	}
+	assert_int_equal(rocelink_conn_state(c), ROCELINK_STATE_FAILED);
+	assert_int_equal(rocelink_conn_error(c)->reason, ROCELINK_REASON_AUTH);
+	rocelink_listener_counters(l, &n);
+	assert_int_equal(n.refused_auth, 1);
+	rocelink_conn_free(c);
+	/* This side refuses by itself when it isn't told to do without. */
+	options.security = NULL;
+	c = dial(host, l);
+	for (int k = 0; k < 20 && rocelink_conn_state(c) != ROCELINK_STATE_FAILED; k++)
+		drive_some(c, 5);
+	assert_int_equal(rocelink_conn_error(c)->code, ROCELINK_SECURITY);
+	rocelink_conn_free(c);
+	rocelink_listener_free(l);
+}
+
 static void the_gate(void **state)
 {
 	struct gate g;
@@ -483,6 +528,7 @@ int main(void)
 		T(many_clients_of_one_listener),
 		T(strangers_are_limited),
 		T(garbage_is_counted_and_harms_nobody),
+		T(plain_text_from_elsewhere_is_refused),
 		T(the_gate),
 		T(the_address_must_be_said),
 		T(a_port_in_use_is_named),
