@@ -3,8 +3,8 @@
  * The engine: drives all queue pairs of this process over the port. One per process, opened with
  * the first device context and closed with the last.
  *
- * Locks, in this order: engine lock > a QP's or SRQ's post lock (verbs face) ; engine lock > CQ
- * lock > channel lock. The engine lock covers the transport, the memory table, the QP table and the
+ * Locks, outermost first: CQ poll lock, post lock, engine lock, device or context lock, channel and
+ * event lock; the engine never takes the first two. The engine lock covers the transport, the memory table, the QP table and the
  * port; a step holds it throughout. Posting takes only the queue's post lock, then engine_kick().
  *
  * Who drives: a thread inside post_send or poll_cq drives the step itself when the lock is free; a

@@ -86,7 +86,8 @@ static void copy_data(struct send_wqe *w, const struct ibv_send_wr *wr)
 
 	w->num_sge = (uint8_t)wr->num_sge;
 	if (!(wr->send_flags & IBV_SEND_INLINE)) {
-		memcpy(w->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(w->sge[0]));
+		for (int i = 0; i < wr->num_sge; i++)
+			w->sge[i] = wr->sg_list[i];
 		return;
 	}
 	for (int i = 0; i < wr->num_sge; i++) {

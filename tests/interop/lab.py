@@ -151,13 +151,20 @@ class Guest:
         ]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.STDOUT)
+        self.closing = False
+        threading.Thread(target=self.watch, daemon=True).start()
+
+    def watch(self):
+        """A guest that ends by itself ends the run: every job in it would wait for ever."""
+        said = self.process.stdout.read().decode("utf-8", "replace").strip()
+        self.process.wait()
+        if not self.closing:
+            print(f"interop: {self.name} ended: {said or tail(self.console)}", flush=True)
+            os._exit(3)
 
     def wait_ready(self, timeout=300):
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                said = self.process.stdout.read().decode("utf-8", "replace")
-                raise LabError(f"qemu ended: {said or tail(self.console)}")
             try:
                 if self.run("true", 5)[0] == 0:
                     return
@@ -173,6 +180,7 @@ class Guest:
         return self.start(script).wait(timeout)
 
     def close(self):
+        self.closing = True
         self.process.kill()
         self.process.wait()
 

@@ -131,7 +131,7 @@ class Matrix:
                     return
                 self.run_case(pair, group, case, server, client)
 
-        workers = [threading.Thread(target=work) for _ in range(self.options.jobs or group.width)]
+        workers = [threading.Thread(target=work, daemon=True) for _ in range(self.options.jobs or group.width)]
         for worker in workers:
             worker.start()
         for worker in workers:

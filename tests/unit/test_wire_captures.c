@@ -25,7 +25,7 @@ static const struct {
 
 static void each_packet(void (*visit)(const struct capture_packet *p, void *arg), void *arg)
 {
-	const char *source = getenv("ROCELINK_SOURCE_DIR");
+	const char *source = getenv("SOURCE_DIR");
 	char file[4096];
 
 	for (size_t i = 0; i < ARRAY_LEN(captures); i++) {
