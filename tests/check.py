@@ -35,6 +35,11 @@ def entry_counts(case):
     return passed, failed, skipped
 
 
+def sanitizer_environment():
+    suppressions = os.path.join(HERE, "programs", "tsan.supp")
+    return dict(os.environ, TSAN_OPTIONS="exitcode=66 suppressions=" + suppressions)
+
+
 def unit_tests(build, jobs):
     """Run ctest; (passed, failed, skipped)."""
     report = os.path.join(build, "ctest.xml")
@@ -44,7 +49,8 @@ def unit_tests(build, jobs):
     subprocess.run(["ctest", "--test-dir", build, "-j", str(jobs), "--output-on-failure",
                     "--no-tests=ignore", "--output-junit", report,
                     "--test-output-size-passed", "100000000",
-                    "--test-output-size-failed", "100000000"], check=False)
+                    "--test-output-size-failed", "100000000"], env=sanitizer_environment(),
+                   check=False)
     total = [0, 0, 0]
     if not os.path.exists(report):
         return [0, 1, 0]

@@ -19,7 +19,7 @@ SANITIZERS = {
     None: [],
     # The stock programs leak on purpose at exit: only the adapter's own memory errors count here.
     "asan": ["env", "ASAN_OPTIONS=detect_leaks=0", "UBSAN_OPTIONS=print_stacktrace=1"],
-    "tsan": ["env", "TSAN_OPTIONS=exitcode=66"],
+    "tsan": ["env", "TSAN_OPTIONS=exitcode=66 suppressions={tests}/tsan.supp"],
 }
 SLOWER = {None: 1, "asan": 4, "tsan": 10}
 
@@ -103,6 +103,9 @@ class Runner:
     def rocelink(self):
         return os.path.join(self.prefix, "bin", "rocelink")
 
+    def sanitized(self):
+        return [word.format(tests=self.tests) for word in SANITIZERS[self.sanitizer]]
+
     def environment(self, extra):
         env = {k: v for k, v in os.environ.items() if not k.startswith("ROCELINK_")}
         env.update(LC_ALL="C", HOME="/nonexistent", PATH="/usr/sbin:/usr/bin:/sbin:/bin", **(extra or {}))
@@ -119,8 +122,8 @@ class Runner:
 
     def start(self, host, user, argv, options=(), env=None):
         """Start a program on the adapter."""
-        return self.start_plain(host, user, SANITIZERS[self.sanitizer] + [self.rocelink(), "run"] +
-                                list(options) + ["--"] + argv, env)
+        launcher = self.sanitized() + [self.rocelink(), "run"] + list(options) + ["--"]
+        return self.start_plain(host, user, launcher + argv, env)
 
     def run(self, host, user, argv, options=(), env=None, timeout=20, status=0):
         process = self.start(host, user, argv, options, env)
