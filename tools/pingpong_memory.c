@@ -71,11 +71,15 @@ static uint64_t pattern(uint64_t seq, bool from_client, size_t word)
 	return z ^ z >> 31;
 }
 
+/* Always the same: not written again while an earlier message may still be read from there. */
 static void fill_stock(uint8_t *at, size_t len)
 {
-	memset(at, STOCK_BYTE, len);
-	for (size_t i = 0; i < len; i += STOCK_PAGE)
-		at[i] = 0;
+	for (size_t i = 0; i < len; i++) {
+		uint8_t byte = i % STOCK_PAGE ? STOCK_BYTE : 0;
+
+		if (at[i] != byte)
+			at[i] = byte;
+	}
 }
 
 void pp_fill(const struct pp *pp, uint8_t *at, uint64_t seq, bool from_client)
