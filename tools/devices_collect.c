@@ -92,7 +92,7 @@ static void collect_device(struct device_info *d, struct ibv_device *device)
 		d->open_errno = errno ? errno : EIO;
 	else
 		d->ports = calloc(d->attr.phys_port_cnt, sizeof(*d->ports));
-	for (int i = 0; d->ports && i < d->attr.phys_port_cnt; i++) {
+	for (int i = 0; context && d->ports && i < d->attr.phys_port_cnt; i++) {
 		d->ports[i].number = (uint8_t)(i + 1);
 		d->ports[i].queried =
 			ibv_query_port(context, (uint8_t)(i + 1), &d->ports[i].attr) == 0;
