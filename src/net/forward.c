@@ -2,8 +2,12 @@
 /*
  * Bursts for other processes. A unix datagram socket queues few datagrams (net.unix.max_dgram_qlen,
  * 10), so bursts for one owner are gathered into one datagram until it is full, another owner's
- * turn comes, or the receive call ends. A full queue drops: the port never waits for another
- * process.
+ * turn comes, or the receive call ends.
+ *
+ * When the owner's queue is full the datagram waits, and meanwhile the main sockets are not read:
+ * their buffers hold far more. It waits for a number of attempts, not for ever: an owner that has
+ * been stopped costs the others one such wait, and after that its packets are dropped at once until
+ * it takes some again. A second owner's turn also ends the wait.
  *
  *   datagram = struct block_message, then records; record = struct record, data, pad to 8 bytes
  */
@@ -14,6 +18,7 @@
 #include "net/port_internal.h"
 
 #define FORWARD_BUFFER_MAX (4 << 20)
+#define ATTEMPTS_MAX	   5000 /* of a few microseconds each */
 
 struct record {
 	struct path path;
@@ -43,6 +48,26 @@ int forward_init(struct port *port)
 	return 0;
 }
 
+static void discard(struct port *port)
+{
+	struct forward *f = &port->forward;
+
+	port->callbacks.dropped(port->arg, DROP_FORWARD, f->packets);
+	f->len = 0;
+	f->packets = 0;
+	f->attempts = 0;
+}
+
+static bool may_wait(struct forward *f)
+{
+	if (f->block == f->stuck_block)
+		return false;
+	if (++f->attempts < ATTEMPTS_MAX)
+		return true;
+	f->stuck_block = f->block;
+	return false;
+}
+
 void forward_flush(struct port *port)
 {
 	struct forward *f = &port->forward;
@@ -52,12 +77,17 @@ void forward_flush(struct port *port)
 	if (!f->len)
 		return;
 	un_len = block_address(&un, f->block);
-	if (sendto(port->forward_fd, f->buf, f->len, 0, (struct sockaddr *)&un, un_len) < 0)
-		port->callbacks.dropped(port->arg, DROP_FORWARD, f->packets);
-	else
-		port->stats.forwarded += f->packets;
+	if (sendto(port->forward_fd, f->buf, f->len, 0, (struct sockaddr *)&un, un_len) < 0) {
+		if (errno != EAGAIN || !may_wait(f))
+			discard(port);
+		return;
+	}
+	port->stats.forwarded += f->packets;
+	if (f->stuck_block == f->block)
+		f->stuck_block = 0;
 	f->len = 0;
 	f->packets = 0;
+	f->attempts = 0;
 }
 
 void forward_add(struct port *port, unsigned block, const struct burst *burst)
@@ -66,8 +96,11 @@ void forward_add(struct port *port, unsigned block, const struct burst *burst)
 	struct record r;
 
 	if (f->len &&
-	    (f->block != block || f->len + sizeof(r) + padded(burst->len) > BLOCK_MESSAGE_MAX))
+	    (f->block != block || f->len + sizeof(r) + padded(burst->len) > BLOCK_MESSAGE_MAX)) {
 		forward_flush(port);
+		if (f->len)
+			discard(port);
+	}
 	if (!f->len) {
 		struct block_message head = block_message_make(BLOCK_FORWARD);
 

@@ -117,8 +117,8 @@ int port_send(struct port *port, struct outbox *box);
 
 /*
  * Receive what is there, at most about `budget` bursts, calling the handler for each. Returns the
- * number of bursts handled, 0 when nothing was there. Cheap when nothing is there: one system call
- * in the common case.
+ * number of bursts handled, and one more while bursts for another process wait for it: call again.
+ * 0 when nothing was there. Cheap when nothing is there: one system call in the common case.
  */
 int port_receive(struct port *port, int budget);
 

@@ -97,7 +97,9 @@ struct rx_slot {
 struct forward {
 	unsigned block;
 	unsigned packets;
-	size_t len; /* 0: empty */
+	size_t len;	      /* 0: empty */
+	unsigned attempts;    /* to hand it over; not 0: the owner's queue was full */
+	unsigned stuck_block; /* this owner's queue stayed full too long; 0: none */
 	uint8_t *buf;
 };
 

@@ -186,6 +186,8 @@ static int drain(struct port *port, struct rx *rx, int budget)
 
 	if (rx->kind == RX_BLOCK)
 		return drain_block(port, rx, budget);
+	if (rx->kind == RX_MAIN && port->forward.attempts)
+		return 0;
 	bursts = drain_udp(port, rx, budget);
 	if (bursts && rx->fd >= 0)
 		port->hot = rx;
@@ -220,6 +222,8 @@ int port_receive(struct port *port, int budget)
 	bool look_around = true;
 	int bursts = 0;
 
+	if (port->forward.attempts)
+		forward_flush(port);
 	/* When it is time to look around after empty polls, epoll tells of the hot socket as well.
 	 */
 	if (port->hot && port->idle_polls < EMPTY_POLLS) {
@@ -230,7 +234,7 @@ int port_receive(struct port *port, int budget)
 	if (look_around)
 		bursts += scan(port, budget);
 	forward_flush(port);
-	return bursts;
+	return bursts + (port->forward.attempts > 0);
 }
 
 /*
@@ -249,7 +253,8 @@ static void hand_over(struct port *port, const struct rx *rx)
 	if (rx->fd < 0 || connect(rx->fd, &nobody.sa, len) < 0)
 		return;
 	drain_udp(port, rx, HAND_OVER_MAX);
-	forward_flush(port);
+	while (port->forward.len)
+		forward_flush(port);
 }
 
 void receive_hand_over(struct port *port)

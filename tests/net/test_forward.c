@@ -284,7 +284,26 @@ static void test_special_numbers_stay(void **state)
 	assert_int_equal(a.drops[DROP_FORWARD] + b.drops[DROP_FORWARD] + c.drops[DROP_FORWARD], 30);
 }
 
-/* The owner doesn't read: what doesn't fit is counted, and nobody waits. */
+/* The owner is late: far more than its queue holds waits for it, and nothing is lost. */
+static void test_owner_is_late(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < FLOWS; i++) {
+		struct path path = flow(i);
+
+		endpoint_queue(&a, &path, endpoint_qpn(&b, 1), i, 1000);
+		endpoint_send(&a);
+		for (unsigned k = 0; k < 20; k++) {
+			port_receive(a.port, 16);
+			port_receive(c.port, 16);
+		}
+	}
+	endpoints_settle(all, 3);
+	assert_int_equal(a.drops[DROP_FORWARD] + c.drops[DROP_FORWARD], 0);
+	assert_int_equal(b.n_packets, FLOWS);
+}
+
+/* The owner doesn't read: what doesn't fit is counted, and nobody waits for ever. */
 static void test_owner_is_stuck(void **state)
 {
 	struct endpoint *awake[] = { &a, &c };
@@ -417,6 +436,7 @@ int main(void)
 		TEST(test_mixed_burst),
 		TEST(test_nobody_owns_it),
 		TEST(test_special_numbers_stay),
+		TEST(test_owner_is_late),
 		TEST(test_owner_is_stuck),
 		TEST(test_malformed_datagrams),
 		TEST(test_other_users_are_refused),
