@@ -217,6 +217,7 @@ class Node:
 
     def find_device(self):
         """Finds the device whose GID table holds our IPv4 address, and the index of each address kind."""
+        self.gids = {}
         status, text = self.run("probe gids")
         if status != 0:
             raise LabError(f"{self.name}: no devices: {text.strip()}")
@@ -267,7 +268,7 @@ class Pair:
     links: list
     smoke: bool = False
     counted: bool = False  # a is the adapter on this host, b the kernel's driver
-    kinds: tuple = ("v4", "v6", "ll")  # a link-local address ends at a router
+    routed: bool = False
 
     @property
     def name(self):
@@ -276,6 +277,15 @@ class Pair:
     def set_link(self, mtu, netem):
         for link in self.links:
             link.set(mtu, netem)
+        for node in (self.a, self.b):
+            node.find_device()
+
+
+def enter_namespace(build):
+    """Once per process, which run put into namespaces of its own."""
+    os.environ["PATH"] += f":{build}/interop:{build}"
+    sh("ip link set lo up")
+    sh("mount -t sysfs sysfs /sys")
 
 
 class Lab:
@@ -286,9 +296,6 @@ class Lab:
         self.host = Local()
         self.guests = []
         self.oracle = oracle
-        os.environ["PATH"] += f":{self.cache}:{build}"
-        sh("ip link set lo up")
-        sh("mount -t sysfs sysfs /sys")  # the one of this network namespace
         bridge = None
         if oracle:
             bridge = "lab"
@@ -309,6 +316,8 @@ class Lab:
             job.stop()
         for guest in self.guests:
             guest.close()
+            for name in ("tap", "mgmt"):
+                sh(f"ip link del {name}{guest.number}")
 
     def describe(self):
         _, release = self.guests[0].run("uname -r")
@@ -340,10 +349,7 @@ class Lab:
             veth = [Link(one, "outer", impaired=True), Link(one, "data", netns="inner")]
             pairs = [Pair(host, kernel, data, counted=True), Pair(outer, inner, veth, smoke=True),
                      Pair(far, inner, data + veth[1:], smoke=True,
-                          kinds=("v4", "v6"))]
-        for pair in pairs:
-            for node in (pair.a, pair.b):
-                node.find_device()
+                          routed=True)]
         return pairs
 
     def rivals(self):
