@@ -189,6 +189,7 @@ int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct pat
 			"ah_attr.grh.dgid %s and the GID of sgid_index %u, %s, are of different "
 			"families; choose a sgid_index of the peer's family",
 			gid_format(&p.dgid, text), grh->sgid_index, gid_format(&p.sgid, source));
+	p.local = netdev_address_is_local(&p.dgid, p.ifindex);
 	*path = p;
 	return 0;
 }

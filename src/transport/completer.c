@@ -184,7 +184,7 @@ static enum drop acknowledge(struct qp *qp, const struct packet *pkt, uint64_t n
 
 static enum drop response_data(struct qp *qp, const struct send_wqe *w, const struct packet *pkt)
 {
-	uint32_t offset = (uint32_t)psn_diff(pkt->psn, w->first_psn) * qp->mtu;
+	uint32_t offset = (uint32_t)psn_diff(pkt->psn, w->first_psn) * qp->req.mtu;
 	uint32_t left = w->len - offset;
 	uint64_t result = pkt->atomic_result;
 	const uint8_t *data = pkt->payload;
@@ -196,7 +196,7 @@ static enum drop response_data(struct qp *qp, const struct send_wqe *w, const st
 		data = (const uint8_t *)&result;
 		len = sizeof(result);
 	} else if (w->opcode != IBV_WR_RDMA_READ || pkt->op->kind != OP_READ_RESPONSE ||
-		   len != (left < qp->mtu ? left : qp->mtu)) {
+		   len != (left < qp->req.mtu ? left : qp->req.mtu)) {
 		return DROP_STALE;
 	}
 	if (mem_scatter(qp->cfg.mem, qp->cfg.pd, w->sge, w->num_sge, offset, data, len)) {

@@ -117,6 +117,7 @@ static void reset(struct qp *qp)
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->sq_drained_pending = false;
 	qp->established = false;
+	qp->local_mtu = qp->local_window = 0;
 }
 
 static void enter_error(struct qp *qp)
@@ -147,6 +148,21 @@ void qp_send_error(struct qp *qp)
 	completer_flush_send(qp);
 }
 
+static void set_window(struct qp *qp)
+{
+	if (qp->local_mtu)
+		requester_set_window(qp, qp->local_mtu, qp->local_window);
+	else
+		requester_set_window(qp, qp->mtu, qp->cfg.window_bytes / qp->mtu);
+}
+
+void qp_set_local(struct qp *qp, uint32_t mtu, uint32_t window)
+{
+	qp->local_mtu = mtu;
+	qp->local_window = window;
+	set_window(qp);
+}
+
 static int start(struct qp *qp, const struct ibv_qp_attr *attr, enum ibv_qp_state to,
 		 uint32_t port_mtu)
 {
@@ -156,7 +172,7 @@ static int start(struct qp *qp, const struct ibv_qp_attr *attr, enum ibv_qp_stat
 	}
 	if (to == IBV_QPS_RTS && state_of(qp) == IBV_QPS_RTR) {
 		requester_start(qp, psn_make(attr->sq_psn), attr->max_rd_atomic);
-		requester_set_window(qp, qp->cfg.window_bytes);
+		set_window(qp);
 		completer_start(qp, psn_make(attr->sq_psn));
 	}
 	return 0;

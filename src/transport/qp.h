@@ -69,8 +69,9 @@ struct qp {
 	/* As written by modify, for query; the parts below hold what they need in units of theirs.
 	 */
 	struct ibv_qp_attr attr;
-	struct path path; /* to the peer; RC and UC */
-	uint32_t mtu;	  /* bytes; UD: the port's */
+	struct path path;		  /* to the peer; RC and UC */
+	uint32_t mtu;			  /* bytes; UD: the port's */
+	uint32_t local_mtu, local_window; /* of the same-host path; 0: not on it */
 	struct ring sq;
 	struct recv_queue rq;
 	struct requester req;
@@ -99,6 +100,13 @@ void qp_destroy(struct qp *qp);
  */
 int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const struct path *path,
 	      uint32_t port_mtu, uint64_t now_ns, char *why, size_t why_len);
+
+/*
+ * RC and UC: packets go by the same-host path, which loses none and takes longer ones: messages are
+ * cut at mtu bytes, and `window` packets may be unacknowledged. Until RESET; nothing may have been
+ * sent yet.
+ */
+void qp_set_local(struct qp *qp, uint32_t mtu, uint32_t window);
 
 /* ibv_query_qp: exactly what was set, the current state and depths. */
 void qp_query(const struct qp *qp, struct ibv_qp_attr *attr);

@@ -59,9 +59,11 @@ static enum fault check_sequence(const struct responder *r, const struct packet 
 /* FIRST and MIDDLE carry exactly the path MTU, LAST at least a byte, none more than it. */
 static enum fault check_length(const struct qp *qp, const struct packet *pkt)
 {
-	if (pkt->payload_len > qp->mtu)
+	const uint32_t mtu = responder_mtu(qp, pkt);
+
+	if (pkt->payload_len > mtu)
 		return FAULT_LENGTH;
-	if (!ends(pkt) && pkt->payload_len != qp->mtu)
+	if (!ends(pkt) && pkt->payload_len != mtu)
 		return FAULT_LENGTH;
 	if (pkt->op->position == POS_LAST && pkt->payload_len == 0)
 		return FAULT_LENGTH;

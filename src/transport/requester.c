@@ -28,13 +28,12 @@ void requester_start(struct qp *qp, struct psn sq_psn, uint32_t max_rd_atomic)
 	req->fault = IBV_WC_SUCCESS;
 }
 
-void requester_set_window(struct qp *qp, uint32_t window_bytes)
+void requester_set_window(struct qp *qp, uint32_t mtu, uint32_t packets)
 {
 	struct requester *req = &qp->req;
 
-	req->window_max = window_bytes / qp->mtu;
-	if (req->window_max < WINDOW_MIN_PACKETS)
-		req->window_max = WINDOW_MIN_PACKETS;
+	req->mtu = mtu;
+	req->window_max = packets > WINDOW_MIN_PACKETS ? packets : WINDOW_MIN_PACKETS;
 	req->window = req->window_max;
 }
 
@@ -169,7 +168,7 @@ static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t
 		p->qkey = w->qkey;
 		p->src_qpn = qp->qpn;
 	} else if (w->opcode == IBV_WR_RDMA_READ) {
-		uint64_t chunk = (uint64_t)psns * qp->mtu;
+		uint64_t chunk = (uint64_t)psns * qp->req.mtu;
 		uint32_t left = w->len - offset;
 
 		p->dma_len = chunk < left ? (uint32_t)chunk : left;
@@ -226,7 +225,7 @@ static struct send_wqe *next_packet(struct qp *qp, uint32_t *psns)
 	w = wqe_at(qp, req->cur);
 	if (req->cur == req->assigned) {
 		w->first_psn = req->psn;
-		w->packets = send_wqe_is_atomic(w) ? 1 : requester_packets(w->len, qp->mtu);
+		w->packets = send_wqe_is_atomic(w) ? 1 : requester_packets(w->len, qp->req.mtu);
 		w->chunk = req->max_reads > 1 ? (req->window + 1) / 2 : req->window;
 		req->assigned++;
 	}
@@ -252,7 +251,7 @@ static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psn
 			   struct outbox *box)
 {
 	enum op_position position = segment_position(qp->req.pkt, w->packets);
-	uint32_t offset = qp->req.pkt * qp->mtu;
+	uint32_t offset = qp->req.pkt * qp->req.mtu;
 	struct packet p = { 0 };
 	unsigned headers;
 	uint32_t total;
@@ -261,7 +260,7 @@ static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psn
 	p.opcode = (uint8_t)(segment_opcode((enum ibv_wr_opcode)w->opcode, position) |
 			     service_bits(qp));
 	if (!send_wqe_wants_response(w))
-		p.payload_len = w->len - offset < qp->mtu ? w->len - offset : qp->mtu;
+		p.payload_len = w->len - offset < qp->req.mtu ? w->len - offset : qp->req.mtu;
 	fill_headers(qp, w, offset, psns, &p);
 	headers = packet_headers_len(p.opcode);
 	total = headers + p.payload_len + packet_pad(p.payload_len);

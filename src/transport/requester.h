@@ -38,6 +38,7 @@ struct requester {
 	struct psn read_ends[REQUESTER_READS_MAX];
 	uint32_t read_head, read_tail;
 	uint32_t max_reads; /* max_rd_atomic */
+	uint32_t mtu;	    /* bytes of each packet of a message but the last */
 	uint32_t window;    /* packets that may be unacknowledged now */
 	uint32_t window_max;
 	uint8_t fault; /* enum ibv_wc_status: work request cur can't be sent; fails once it is the
@@ -48,7 +49,8 @@ struct requester {
 uint32_t requester_packets(uint32_t len, uint32_t mtu);
 
 void requester_start(struct qp *qp, struct psn sq_psn, uint32_t max_rd_atomic);
-void requester_set_window(struct qp *qp, uint32_t window_bytes);
+/* Before anything is sent: how messages are cut, and how many packets may be unacknowledged. */
+void requester_set_window(struct qp *qp, uint32_t mtu, uint32_t packets);
 
 /* Move the cursor to a PSN in una ... max. */
 void requester_seek(struct qp *qp, struct psn psn);

@@ -36,6 +36,11 @@ const char *fault_name(enum fault fault)
 	return faults[fault].name ? faults[fault].name : "none";
 }
 
+uint32_t responder_mtu(const struct qp *qp, const struct packet *pkt)
+{
+	return pkt->mtu ? pkt->mtu : qp->mtu;
+}
+
 int responder_init(struct qp *qp)
 {
 	const struct recv_queue *rq = qp->cfg.srq ? qp->cfg.srq : &qp->rq;
@@ -177,6 +182,7 @@ static struct reply read_reply(const struct qp *qp, const struct packet *pkt, bo
 		.va = pkt->va,
 		.rkey = pkt->rkey,
 		.left = pkt->dma_len,
+		.mtu = responder_mtu(qp, pkt),
 	};
 }
 
@@ -194,7 +200,7 @@ static enum fault execute_read(struct qp *qp, const struct packet *pkt)
 	reply = read_reply(qp, pkt, false);
 	if (!owe_reply(r, &reply))
 		return FAULT_READ_DEPTH;
-	r->epsn = psn_add(r->epsn, requester_packets(pkt->dma_len, qp->mtu));
+	r->epsn = psn_add(r->epsn, requester_packets(pkt->dma_len, responder_mtu(qp, pkt)));
 	return FAULT_NONE;
 }
 
@@ -251,7 +257,7 @@ static bool reply_pending(const struct responder *r, struct psn psn)
 static enum drop duplicate_read(struct qp *qp, const struct packet *pkt)
 {
 	struct responder *r = &qp->resp;
-	struct psn end = psn_add(pkt->psn, requester_packets(pkt->dma_len, qp->mtu));
+	struct psn end = psn_add(pkt->psn, requester_packets(pkt->dma_len, responder_mtu(qp, pkt)));
 	struct reply reply = read_reply(qp, pkt, true);
 
 	if (reply_pending(r, pkt->psn) || psn_diff(end, r->epsn) > 0 || read_fault(qp, pkt) ||

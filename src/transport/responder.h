@@ -49,6 +49,7 @@ struct reply {
 	uint32_t rkey;
 	uint32_t left;	  /* bytes still to send */
 	uint32_t packets; /* sent so far */
+	uint32_t mtu;	  /* READ: of each response packet but the last */
 };
 
 /* Result of an atomic executed, kept for duplicates. */
@@ -83,6 +84,9 @@ struct responder {
 	struct atomic_result *atomics; /* ring of atomic_slots entries */
 	uint32_t atomic_slots, atomic_next;
 };
+
+/* What the peer cut this message at, and expects a READ response to be cut at. */
+uint32_t responder_mtu(const struct qp *qp, const struct packet *pkt);
 
 /* Storage for the receive in progress. 0 or -ENOMEM. */
 int responder_init(struct qp *qp);

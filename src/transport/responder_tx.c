@@ -68,7 +68,7 @@ static uint8_t read_opcode(const struct reply *reply, bool last)
 /* The next packet of a READ response; the memory is checked again, it may have gone meanwhile. */
 static enum put put_read(struct qp *qp, struct outbox *box, struct reply *reply)
 {
-	uint32_t len = reply->left < qp->mtu ? reply->left : qp->mtu;
+	uint32_t len = reply->left < reply->mtu ? reply->left : reply->mtu;
 	struct packet p = response_header(qp, read_opcode(reply, len == reply->left),
 					  psn_add(reply->psn, reply->packets),
 					  AETH_ACK | AETH_CREDIT_INVALID, reply->msn);

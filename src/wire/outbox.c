@@ -73,12 +73,14 @@ void outbox_commit(struct outbox *box, uint32_t len)
 	const uint32_t size = len + ICRC_LEN;
 	uint8_t *packet = box->buf + box->used;
 	struct outbox_group *g;
-	uint32_t icrc;
 
 	assert(size <= box->reserved && len % 4 == 0 && len >= BTH_LEN);
 	g = group_for(box, size);
-	icrc = htole32(icrc_compute(&g->path, g->segments, packet, len));
-	memcpy(packet + len, &icrc, sizeof(icrc));
+	if (!box->no_icrc) {
+		uint32_t icrc = htole32(icrc_compute(&g->path, g->segments, packet, len));
+
+		memcpy(packet + len, &icrc, sizeof(icrc));
+	}
 	g->segments++;
 	g->len += size;
 	g->closed = size < g->seg_len;

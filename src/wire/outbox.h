@@ -34,6 +34,7 @@ struct outbox {
 	uint8_t *buf;
 	uint32_t capacity;
 	uint32_t used;
+	bool no_icrc;	   /* same-host path: packets have the place for it only */
 	uint32_t reserved; /* bytes that the open reservation may take; 0: none is open */
 	struct path path;  /* of the open reservation */
 	unsigned first_group, n_groups; /* groups[first_group .. n_groups) wait to be sent */

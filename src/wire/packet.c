@@ -156,9 +156,10 @@ static void parse_extended(struct packet *p, const uint8_t *at)
 }
 
 /* total: bytes between headers and ICRC. */
-static bool payload_possible(const struct opcode_info *op, size_t total, unsigned pad)
+static bool payload_possible(const struct opcode_info *op, size_t total, unsigned pad,
+			     uint32_t payload_max)
 {
-	if (total % 4 != 0 || pad > total || total - pad > MTU_MAX)
+	if (total % 4 != 0 || pad > total || total - pad > payload_max)
 		return false;
 	if (!(op->flags & OPF_PAYLOAD))
 		return total == 0;
@@ -171,9 +172,10 @@ static bool payload_possible(const struct opcode_info *op, size_t total, unsigne
 	return pad == 0 || op->position == POS_LAST || op->position == POS_ONLY;
 }
 
-enum drop packet_parse(struct packet *p, const uint8_t *data, size_t len)
+static enum drop parse(struct packet *p, const uint8_t *head, const uint8_t *data, size_t len,
+		       uint32_t payload_max)
 {
-	const struct wire_bth *bth = (const void *)data;
+	const struct wire_bth *bth = (const void *)head;
 	const struct opcode_info *op;
 	size_t headers_len, total;
 
@@ -189,7 +191,7 @@ enum drop packet_parse(struct packet *p, const uint8_t *data, size_t len)
 		return DROP_SHORT;
 	total = len - headers_len - ICRC_LEN;
 	p->pad = bth->flags >> BTH_PAD_SHIFT & 3;
-	if (!payload_possible(op, total, p->pad))
+	if (!payload_possible(op, total, p->pad, payload_max))
 		return DROP_LENGTH;
 
 	p->opcode = bth->opcode;
@@ -202,10 +204,23 @@ enum drop packet_parse(struct packet *p, const uint8_t *data, size_t len)
 	p->dest_qpn = load_be24(bth->dest_qpn);
 	p->ack_req = bth->ack_req & BTH_ACK_REQ;
 	p->psn = psn_make(load_be24(bth->psn));
-	parse_extended(p, data + BTH_LEN);
+	parse_extended(p, head + BTH_LEN);
 	p->payload = data + headers_len;
 	p->payload_len = (uint32_t)(total - p->pad);
 	return DROP_NONE;
+}
+
+enum drop packet_parse(struct packet *p, const uint8_t *data, size_t len)
+{
+	p->mtu = 0;
+	return parse(p, data, data, len, MTU_MAX);
+}
+
+enum drop packet_parse_local(struct packet *p, const uint8_t *head, const uint8_t *data, size_t len,
+			     uint32_t mtu)
+{
+	p->mtu = mtu;
+	return parse(p, head, data, len, mtu);
 }
 
 /* Append a header: put() returns where the next one goes. */

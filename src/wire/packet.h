@@ -91,10 +91,19 @@ struct packet {
 	/* parse only: into the parsed buffer */
 	const uint8_t *payload;
 	uint32_t payload_len; /* without pad */
+	uint32_t mtu;	      /* what the sender cut the message at; 0: the queue pair's path MTU */
 };
 
 /* Parse len bytes from the BTH up to and including the ICRC (which is not checked here). */
 enum drop packet_parse(struct packet *p, const uint8_t *data, size_t len);
+
+/*
+ * The same for a packet of the same-host path, cut at mtu bytes. Its sender could change data while
+ * it is read, so headers are only taken from head, a copy of the first bytes (as many as there are,
+ * PACKET_HEADER_MAX are enough). The ICRC's place is there but nothing is in it.
+ */
+enum drop packet_parse_local(struct packet *p, const uint8_t *head, const uint8_t *data, size_t len,
+			     uint32_t mtu);
 
 /* Bytes of headers that build will write for this opcode. */
 static inline unsigned packet_headers_len(uint8_t opcode)

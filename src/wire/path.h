@@ -18,6 +18,7 @@ struct path {
 	uint16_t sport;	       /* UDP source port */
 	uint8_t traffic_class; /* IPv4 TOS, IPv6 traffic class */
 	uint8_t hop_limit;     /* IPv4 TTL, IPv6 hop limit */
+	bool local; /* the destination is an address of this host; not compared by path_eq() */
 };
 
 static inline bool gid_is_ipv4(const struct gid *g)
