@@ -215,14 +215,10 @@ static int offer_region(struct pp *pp)
 	return rocelink_conn_offer(pp->conn, &region, &pp->err);
 }
 
-/* The stock programs exchange no MTU: there the port's own is the only bound that is known. */
 static int check_datagram(struct pp *pp)
 {
 	unsigned mtu = pp->info[0].path_mtu;
-	struct ibv_port_attr port;
 
-	if (pp->o->compat && ibv_query_port(pp->ep[0]->context, pp->info[0].gid.port, &port) == 0)
-		mtu = rocelink_mtu_bytes(port.active_mtu);
 	if (pp->plan.size <= mtu)
 		return ROCELINK_OK;
 	return pp_fail(&pp->err, ROCELINK_MISMATCH,

@@ -127,7 +127,7 @@ void rocelink_protocol_versions(unsigned *min, unsigned *max);
 
 /* ---- Limits ---- */
 
-#define ROCELINK_MAX_QPS	  256  /* on one connection */
+#define ROCELINK_MAX_QPS	  1024 /* on one connection */
 #define ROCELINK_MAX_REGIONS	  256  /* offered by one side at a time */
 #define ROCELINK_MAX_NAME	  63   /* bytes in the name of a region, sync or service */
 #define ROCELINK_MAX_PRIVATE_DATA 4096 /* bytes */
@@ -317,8 +317,8 @@ struct rocelink_qp_options {
 	uint32_t qkey;	 /* UD; default random, high bit clear */
 	struct ibv_srq *srq; /* XRC target: the SRQ whose number the peer needs */
 	uint16_t pkey_index;
-	unsigned path_mtu; /* 256 ... 4096 at most; default the port's active MTU. The smaller of
-			      both sides holds. */
+	unsigned path_mtu; /* 256 ... 4096 at most; default 4096. The smallest of this, the port's
+			      active MTU and the peer's holds. */
 	unsigned min_path_mtu;	   /* refuse a peer with less; default 256 */
 	unsigned initiator_depth;  /* READ and atomics outstanding from here; default the device's,
 				      at most 16; never above the peer's responder_depth */
@@ -356,8 +356,8 @@ struct rocelink_options {
 	const struct rocelink_security *security;
 	/* From rocelink_gid_get() or rocelink_gid_choose(); NULL: by the route to the peer. */
 	const struct rocelink_gid *gid;
-	/* The peer's RDMA address, if it isn't the channel's. An address: resolving a name blocks.
-	 */
+	/* The peer's RDMA address, if it isn't the channel's. A name is resolved while the channel
+	 * is made; rocelink_by_ticket() waits for that. */
 	const char *rdma_host;
 	const struct rocelink_qp_options *qp;  /* for queue pairs that are added without options */
 	const struct rocelink_region *regions; /* offered from the beginning */

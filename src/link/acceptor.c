@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "link/dialer.h"
 #include "link/fail.h"
+#include "link/gid.h"
 #include "link/resolver.h"
 #include "link/trace.h"
 
@@ -97,6 +98,21 @@ int acceptor_take(struct acceptor *a)
 	}
 	errno = EAGAIN;
 	return -1;
+}
+
+bool acceptor_is_loopback(const struct acceptor *a)
+{
+	for (unsigned i = 0; i < a->count; i++) {
+		struct sockaddr_storage ss = { 0 };
+		socklen_t len = sizeof(ss);
+		struct address address;
+
+		if (getsockname(a->fds[i], (struct sockaddr *)&ss, &len) != 0 ||
+		    !address_from_sockaddr(&address, (struct sockaddr *)&ss) ||
+		    !address_is_loopback(&address))
+			return false;
+	}
+	return true;
 }
 
 void acceptor_close(struct acceptor *a)

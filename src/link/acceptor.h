@@ -18,6 +18,8 @@ int acceptor_open(struct acceptor *a, int epfd, const char *host, const char *se
 		  bool reuse_port, struct rocelink_error *err);
 /* The next connection, non-blocking; -1 with errno (EAGAIN: none). */
 int acceptor_take(struct acceptor *a);
+/* Only this machine can connect: all its addresses are loopback ones. */
+bool acceptor_is_loopback(const struct acceptor *a);
 void acceptor_close(struct acceptor *a);
 
 #endif

@@ -58,6 +58,11 @@ struct rocelink_conn *conn_new(struct config *config, enum rocelink_role role,
 			rocelink_conn_free(conn);
 			return NULL;
 		}
+	/* Who answers goes by the GIDs that the peer sends. */
+	if (config->rdma_host && role != ROCELINK_PASSIVE && conn_rdma_start(conn, err)) {
+		rocelink_conn_free(conn);
+		return NULL;
+	}
 	return conn;
 }
 
@@ -202,6 +207,7 @@ void rocelink_conn_free(struct rocelink_conn *conn)
 		link_qp_undo(&conn->qps[i], false);
 	if (conn->dialing)
 		dialer_stop(&conn->dialer);
+	conn_rdma_stop(conn);
 	meet_free(conn);
 	if (conn->has_line) {
 		/* Unread bytes would make the kernel send a reset, which may overtake what we said.

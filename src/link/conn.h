@@ -6,6 +6,7 @@
  *	conn.c         make, free, what is known
  *	conn_drive.c   the state machine: one step after the other, never blocking
  *	conn_link.c    HELLO out, HELLO in, GIDs, queue pairs to RTS
+ *	conn_rdma.c    options.rdma_host to an address
  *	conn_block.c   the blocking calls, loops around the same drive
  *	conn_shared.c  regions and syncs
  *	meet.c         several lines until one is left
@@ -29,6 +30,7 @@
 #include "link/trace.h"
 
 struct meet;
+struct resolver;
 
 struct rocelink_conn {
 	struct config *config;
@@ -44,6 +46,11 @@ struct rocelink_conn {
 	struct line line;
 	struct meet *meet;
 	char *host; /* connected to; for certificates and texts */
+
+	struct resolver *rdma; /* of options.rdma_host, while it runs */
+	uint64_t rdma_deadline_ns;
+	struct address rdma_address;
+	bool has_rdma_address;
 
 	bool started, prepared;
 	struct link_qp *qps;
@@ -91,6 +98,14 @@ int conn_link_qps(struct rocelink_conn *conn, struct rocelink_error *err);
 /* Take a message over as the peer's HELLO. */
 int conn_hear_hello(struct rocelink_conn *conn, struct message *m, struct rocelink_error *err);
 int conn_say(struct rocelink_conn *conn, const struct message *m, struct rocelink_error *err);
+
+/* conn_rdma.c */
+int conn_rdma_start(struct rocelink_conn *conn, struct rocelink_error *err);
+/* OK when the address is known or none is asked for; AGAIN; or why it never will be. */
+int conn_rdma_drive(struct rocelink_conn *conn, uint64_t now, struct rocelink_error *err);
+/* The same, blocking. */
+int conn_rdma_wait(struct rocelink_conn *conn, struct rocelink_error *err);
+void conn_rdma_stop(struct rocelink_conn *conn);
 
 /* conn_shared.c: a message about regions or syncs. */
 int conn_hear_shared(struct rocelink_conn *conn, const struct message *m,

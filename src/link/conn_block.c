@@ -8,6 +8,8 @@
 #include "link/conn.h"
 #include "link/fail.h"
 
+enum { RDMA_PAUSE_NS = 20 * NS_PER_MS };
+
 static uint64_t after(uint64_t us)
 {
 	uint64_t now = link_now(), ns = config_ns(us);
@@ -29,6 +31,11 @@ static int sleep_until(struct rocelink_conn *conn, uint64_t until, struct roceli
 		if (!ch->wait)
 			return link_fail(err, ROCELINK_INVALID, ROCELINK_PHASE_NONE, 0,
 					 "a blocking call needs fd or wait in rocelink_channel");
+		/* The carrier knows nothing of a name that is being resolved. */
+		if (conn->rdma && ns > RDMA_PAUSE_NS) {
+			at = now + RDMA_PAUSE_NS;
+			ns = RDMA_PAUSE_NS;
+		}
 		ch->wait(ch->arg, at == TIME_NEVER ? ROCELINK_NO_DEADLINE : ns / NS_PER_US + 1);
 		return ROCELINK_OK;
 	}

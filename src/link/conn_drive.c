@@ -49,6 +49,7 @@ int conn_fail(struct rocelink_conn *conn, const struct rocelink_error *why)
 		dialer_stop(&conn->dialer);
 		conn->dialing = false;
 	}
+	conn_rdma_stop(conn);
 	for (unsigned i = 0; i < conn->qp_count && !established; i++)
 		link_qp_undo(&conn->qps[i], true);
 	tracer_say(&conn->tracer, ROCELINK_STEP_FAILED, "%s", why->text);
@@ -242,7 +243,7 @@ static int step(struct rocelink_conn *conn, uint64_t now, struct rocelink_error 
 	watch_phase(conn, now);
 	switch (conn->state) {
 	case ROCELINK_STATE_CONNECTING:
-		if (!conn->has_line)
+		if (!conn->has_line || conn->rdma)
 			return ROCELINK_OK;
 		if (s->heard_hello && conn->role == ROCELINK_PASSIVE)
 			conn->state = ROCELINK_STATE_REQUESTED;
@@ -301,8 +302,12 @@ static int drive(struct rocelink_conn *conn, uint64_t now, struct rocelink_error
 	enum rocelink_state before;
 	int rc = ROCELINK_OK;
 
-	if (conn->state == ROCELINK_STATE_CONNECTING)
+	if (conn->state == ROCELINK_STATE_CONNECTING) {
+		rc = conn_rdma_drive(conn, now, err);
+		if (rc && rc != ROCELINK_AGAIN)
+			return rc;
 		rc = connect_step(conn, now, err);
+	}
 	if (rc && rc != ROCELINK_AGAIN)
 		return rc;
 	do {
@@ -348,6 +353,8 @@ uint64_t conn_deadline(const struct rocelink_conn *conn)
 									: conn->total_deadline_ns;
 	uint64_t other = conn->dialing ? dialer_next_deadline(&conn->dialer) : TIME_NEVER;
 
+	if (conn->rdma && conn->rdma_deadline_ns < at)
+		at = conn->rdma_deadline_ns;
 	return other < at ? other : at;
 }
 

@@ -8,7 +8,6 @@
 #include "base/units.h"
 #include "link/conn.h"
 #include "link/fail.h"
-#include "link/resolver.h"
 
 #define AGENT "rocelink " ROCELINK_VERSION
 
@@ -26,25 +25,13 @@ int conn_say(struct rocelink_conn *conn, const struct message *m, struct rocelin
 
 /* Where the peer's RDMA address is looked for: said by the program, else the channel's other end.
  */
-static bool peer_address(struct rocelink_conn *conn, struct address *a, int *rc,
-			 struct rocelink_error *err)
+static bool peer_address(const struct rocelink_conn *conn, struct address *a)
 {
-	const struct addrinfo *list;
-	struct resolver *r;
-	bool found = false;
-
-	*rc = ROCELINK_OK;
-	if (!conn->config->rdma_host)
+	if (!conn->has_rdma_address)
 		return conn->has_line &&
 		       address_from_sockaddr(a, (const struct sockaddr *)&conn->line.peer);
-	*rc = resolver_start(conn->config->rdma_host, "4791", false, &r, err);
-	if (*rc)
-		return false;
-	*rc = resolver_wait(r, link_now() + conn->config->resolve_ns, &list, err);
-	if (*rc == ROCELINK_OK)
-		found = address_from_sockaddr(a, list->ai_addr);
-	resolver_drop(r);
-	return found;
+	*a = conn->rdma_address;
+	return true;
 }
 
 struct candidate {
@@ -107,13 +94,9 @@ static int choose_active(struct rocelink_conn *conn, struct rocelink_error *err)
 	struct gid_table t = { 0 };
 	struct address to;
 	struct route route;
-	bool known;
-	int rc;
+	bool known = peer_address(conn, &to);
+	int rc = read_table(conn, &t, err);
 
-	known = peer_address(conn, &to, &rc, err);
-	if (rc)
-		return rc;
-	rc = read_table(conn, &t, err);
 	if (rc)
 		return rc;
 	if (known)

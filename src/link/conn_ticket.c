@@ -26,6 +26,10 @@ struct rocelink_conn *rocelink_by_ticket(const struct rocelink_options *options,
 	conn = conn_new(config, ROCELINK_PEER, err);
 	if (!conn)
 		return NULL;
+	if (conn_rdma_wait(conn, err)) {
+		rocelink_conn_free(conn);
+		return NULL;
+	}
 	conn->by_ticket = true;
 	conn->state = ROCELINK_STATE_OPEN;
 	/* A person has all the time in the world. */

@@ -66,7 +66,7 @@ static int resolve(const char *host, struct address *a, struct rocelink_error *e
 {
 	const struct addrinfo *list;
 	struct resolver *r;
-	int rc = resolver_start(host, "4791", false, &r, err);
+	int rc = resolver_start(host, NULL, false, &r, err);
 
 	if (rc)
 		return rc;

@@ -61,9 +61,9 @@ static struct ibv_context *open_for_conn(const struct rocelink_conn *conn,
 		if (context)
 			return context;
 	}
-	if (conn->config->rdma_host)
-		return rocelink_device_open(conn->config->rdma_host, NULL, err);
-	if (!address_from_sockaddr(&a, (const struct sockaddr *)&conn->line.peer))
+	if (conn->has_rdma_address)
+		a = conn->rdma_address;
+	else if (!address_from_sockaddr(&a, (const struct sockaddr *)&conn->line.peer))
 		return rocelink_device_open(NULL, NULL, err);
 	address_text(&a, host, sizeof(host));
 	if (a.scope)

@@ -201,13 +201,12 @@ bool line_is_flushed(const struct line *l)
 	return l->session.out.len == 0 && (!l->tls || tls_out(l->tls)->len == 0);
 }
 
-/* A peer that speaks the protocol in plain text to our TLS is told so in plain text. */
-static void answer_plain_peer(struct line *l)
+void line_refuse_plain(struct line *l, enum rocelink_reason reason, const char *text)
 {
 	struct session s;
 
 	session_init(&s, ROCELINK_PASSIVE, l->session.nonce, false, ROCELINK_COMPAT_NONE);
-	session_decline(&s, ROCELINK_REASON_AUTH, 0, "this side wants TLS: set options.security");
+	session_decline(&s, reason, 0, text);
 	send_buffer(l, &s.out, NULL);
 	session_free(&s);
 }
@@ -222,7 +221,8 @@ static int handshake(struct line *l, const struct tracer *t, struct rocelink_err
 	if (rc) {
 		line_flush(l, NULL);
 		if (!l->outgoing)
-			answer_plain_peer(l);
+			line_refuse_plain(l, ROCELINK_REASON_AUTH,
+					  "this side wants TLS: set options.security");
 		return rc;
 	}
 	l->secured = true;
@@ -253,10 +253,25 @@ static int decrypt(struct line *l, const struct tracer *t, struct rocelink_error
 	return n == -EPROTO ? ROCELINK_SECURITY : ROCELINK_OK;
 }
 
+/* A listener that turns its peer away before TLS says so in plain text. */
+static int take_refusal(struct line *l, const uint8_t *data, size_t len, struct rocelink_error *err)
+{
+	buffer_put(&l->plain, data, len);
+	return l->plain.failed ? link_no_memory(err)
+			       : session_plain_refusal(l->plain.data, l->plain.len, err);
+}
+
 static int take(struct line *l, const uint8_t *data, size_t len, const struct tracer *t,
 		struct rocelink_error *err)
 {
+	if (l->tls && l->outgoing && !l->tls_began &&
+	    (l->plain.len || !session_is_foreign(data, len))) {
+		int rc = take_refusal(l, data, len, err);
+
+		return rc == ROCELINK_AGAIN ? ROCELINK_OK : rc;
+	}
 	if (l->tls) {
+		l->tls_began = true;
 		if (!tls_feed(l->tls, data, len))
 			return link_no_memory(err);
 		return decrypt(l, t, err);
@@ -285,10 +300,12 @@ static int receive(struct line *l, const struct tracer *t, struct rocelink_error
 		return take(l, chunk, (size_t)n, t, err);
 	l->in_ended = true;
 	if (l->tls && !l->secured)
-		return link_fail(err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
-				 "the peer closed the channel in the TLS handshake: does it use "
-				 "TLS too, and "
-				 "does it trust this side?");
+		return link_fail(err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0, "%s",
+				 l->plain.len
+					 ? "the peer speaks plain text and this side TLS: set "
+					   "the same options.security on both sides"
+					 : "the peer closed the channel in the TLS handshake: "
+					   "does it use TLS too, and does it trust this side?");
 	return ROCELINK_OK;
 }
 
@@ -320,6 +337,7 @@ void line_close(struct line *l)
 	if (l->channel.close)
 		l->channel.close(l->channel.arg);
 	tls_free(l->tls);
+	buffer_free(&l->plain);
 	session_free(&l->session);
 	memset(l, 0, sizeof(*l));
 }

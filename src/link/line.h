@@ -22,6 +22,8 @@ struct line {
 	bool polled;	  /* channel.fd is in epfd */
 	uint32_t polling; /* for these events */
 	struct tls *tls;
+	struct buffer plain; /* that came where the peer's TLS was expected: perhaps a refusal */
+	bool tls_began;	     /* the peer's first bytes were TLS's */
 	bool secured;
 	struct session session;
 	bool in_ended;			     /* end of stream read */
@@ -52,6 +54,9 @@ int line_drive(struct line *l, const struct tracer *t, struct rocelink_error *er
 int line_flush(struct line *l, struct rocelink_error *err);
 /* All that was queued is sent. */
 bool line_is_flushed(const struct line *l);
+
+/* To a peer whose TLS has not begun: why there will be none, in plain text (section 3). */
+void line_refuse_plain(struct line *l, enum rocelink_reason reason, const char *text);
 
 void line_close(struct line *l);
 

@@ -84,6 +84,10 @@ struct rocelink_listener *rocelink_listen(const char *host, const char *service,
 		     : read_options(l, options, &backlog, &reuse_port, err);
 	if (!rc)
 		rc = acceptor_open(&l->acceptor, l->epfd, host, service, backlog, reuse_port, err);
+	/* The stock programs' exchange carries no R_Key. */
+	if (!rc && !l->config->compat)
+		rc = security_check_listen(l->config->security, acceptor_is_loopback(&l->acceptor),
+					   host, err);
 	if (rc) {
 		rocelink_listener_free(l);
 		return NULL;
@@ -169,15 +173,17 @@ static unsigned pending_from(const struct rocelink_listener *l, const struct add
 	return n;
 }
 
-/* BUSY in plain text; with TLS there is no cheap way to say it, so the connection is only closed.
- */
+/* BUSY in plain text: also where TLS is wanted, since it costs nothing and tells nothing. */
 static void turn_away(struct rocelink_listener *l, struct rocelink_conn *conn)
 {
+	static const char why[] = "too many peers are connecting; try again later";
+
 	l->counters.refused_busy++;
 	log_info("link: a peer over the listener's limits was turned away");
-	if (conn && !conn->line.tls)
-		rocelink_conn_refuse(conn, ROCELINK_REASON_BUSY, 0,
-				     "too many peers are connecting; try again later");
+	if (conn->line.tls)
+		line_refuse_plain(&conn->line, ROCELINK_REASON_BUSY, why);
+	else
+		rocelink_conn_refuse(conn, ROCELINK_REASON_BUSY, 0, why);
 	rocelink_conn_free(conn);
 }
 

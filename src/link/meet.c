@@ -38,6 +38,9 @@ int meet_start(struct rocelink_conn *conn, const char *local_host, const char *h
 	if (!conn->host)
 		return link_no_memory(err);
 	rc = acceptor_open(&m->acceptor, conn->epfd, local_host, service, MEET_LINES, false, err);
+	if (!rc)
+		rc = security_check_listen(conn->config->security,
+					   acceptor_is_loopback(&m->acceptor), local_host, err);
 	if (rc)
 		return rc;
 	conn->dialing = true;
@@ -86,8 +89,10 @@ static void add_line(struct rocelink_conn *conn, int fd, bool outgoing)
 	l->outgoing = outgoing;
 	/* PEER: either side may turn out to be the one that says HELLO first. */
 	if (line_start(l, conn->config->security, outgoing, conn->host, ROCELINK_PEER, conn->nonce,
-		       true, ROCELINK_COMPAT_NONE, &conn->tracer, &m->dial_error))
+		       true, ROCELINK_COMPAT_NONE, &conn->tracer, &m->dial_error)) {
+		m->dial_failed = m->dial_failed || outgoing;
 		drop_line(m, i);
+	}
 }
 
 static void gather(struct rocelink_conn *conn, uint64_t now)

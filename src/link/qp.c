@@ -252,22 +252,16 @@ static void fill_wishes(struct link_qp *q)
 	v->service_level = o->service_level;
 }
 
-static int fill_mtu(struct link_qp *q, const struct ibv_port_attr *port,
-		    enum rocelink_compat compat, struct rocelink_error *err)
+static void fill_mtu(struct link_qp *q, const struct ibv_port_attr *port,
+		     enum rocelink_compat compat)
 {
-	unsigned wanted = q->options.path_mtu, active = rocelink_mtu_bytes(port->active_mtu);
+	enum ibv_mtu most = rocelink_mtu_code(q->options.path_mtu);
 
-	if (wanted > active)
-		return link_fail(err, ROCELINK_INVALID, ROCELINK_PHASE_INIT, 0,
-				 "rocelink_qp_options.path_mtu is %u: the port's active MTU is %u",
-				 wanted, active);
-	if (wanted)
-		q->values.mtu = (uint8_t)rocelink_mtu_code(wanted);
-	else if (compat && port->active_mtu > IBV_MTU_1024)
-		q->values.mtu = IBV_MTU_1024;
-	else
-		q->values.mtu = (uint8_t)port->active_mtu;
-	return ROCELINK_OK;
+	/* The stock programs exchange no MTU: 1024 is their default. A UD packet's length is bounded
+	 * by the port alone. */
+	if (!most && compat && q->values.type != WIRE_UD)
+		most = IBV_MTU_1024;
+	q->values.mtu = (uint8_t)(most && most < port->active_mtu ? most : port->active_mtu);
 }
 
 static int fill_srqn(struct link_qp *q, struct rocelink_error *err)
@@ -296,8 +290,8 @@ static int fill_values(struct link_qp *q, uint8_t port_num, enum rocelink_compat
 	rc = ibv_query_device(q->qp->context, &dev);
 	if (rc)
 		return link_fail(err, ROCELINK_VERBS, ROCELINK_PHASE_INIT, rc, "ibv_query_device");
-	rc = fill_mtu(q, &port, compat, err);
-	if (!rc && service->depths)
+	fill_mtu(q, &port, compat);
+	if (service->depths)
 		rc = fill_depths(q, &dev, err);
 	if (!rc)
 		rc = fill_srqn(q, err);

@@ -80,7 +80,7 @@ int resolver_start(const char *host, const char *service, bool passive, struct r
 	r->refs = 2;
 	r->fd = -1;
 	r->host = passive && strcmp(host, "*") == 0 ? NULL : strdup(host);
-	r->service = strdup(service);
+	r->service = service ? strdup(service) : NULL;
 	r->hints = (struct addrinfo){
 		.ai_family = AF_UNSPEC,
 		.ai_socktype = SOCK_STREAM,
@@ -111,14 +111,33 @@ int resolver_fd(const struct resolver *r)
 	return r->fd;
 }
 
+/* gai_strerror() speaks of "name or service" where the service is known to be right. */
+static const char *reason(int error)
+{
+	switch (error) {
+	case EAI_NONAME:
+		return "no such name";
+	case EAI_AGAIN:
+		return "the name server doesn't answer";
+	default:
+		return gai_strerror(error);
+	}
+}
+
 int resolver_result(struct resolver *r, const struct addrinfo **list, struct rocelink_error *err)
 {
 	if (!atomic_load(&r->done))
 		return link_again(err);
+	if (r->error == EAI_SERVICE)
+		return link_fail(err, ROCELINK_RESOLVE, ROCELINK_PHASE_RESOLVE, 0,
+				 "the service \"%s\" is unknown: say a port number, or a name of "
+				 "/etc/services",
+				 r->service);
 	if (r->error)
-		return link_fail(err, ROCELINK_RESOLVE, ROCELINK_PHASE_RESOLVE, r->sys_errno,
-				 "host \"%s\", service \"%s\": %s", r->host ? r->host : "*",
-				 r->service, gai_strerror(r->error));
+		return link_fail(
+			err, ROCELINK_RESOLVE, ROCELINK_PHASE_RESOLVE, r->sys_errno,
+			"the host \"%s\" is unknown (%s): check the name, or say an address",
+			r->host ? r->host : "*", reason(r->error));
 	*list = r->list;
 	return ROCELINK_OK;
 }

@@ -13,7 +13,7 @@
 
 struct resolver; /* a job that runs or has run */
 
-/* `passive`: for listening; host "*" means all addresses then. */
+/* `passive`: for listening; host "*" means all addresses then. service NULL: only the address counts. */
 int resolver_start(const char *host, const char *service, bool passive, struct resolver **out,
 		   struct rocelink_error *err);
 /* Readable when done, or -1 when it was done at once. */

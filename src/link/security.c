@@ -280,3 +280,17 @@ int security_check_plain(const struct security *s, bool local, struct rocelink_e
 			 "both sides (or, "
 			 "on a network you trust, to ROCELINK_SECURITY_PLAIN)");
 }
+
+int security_check_listen(const struct security *s, bool loopback, const char *at,
+			  struct rocelink_error *err)
+{
+	if (loopback || s->mode != ROCELINK_SECURITY_AUTO)
+		return ROCELINK_OK;
+	return link_fail(
+		err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
+		"listening on %s without security would let anyone who reaches it read "
+		"R_Keys, which are write access to memory: set options.security to a secret "
+		"or certificates, listen on \"localhost\", or, on a network you trust, ask "
+		"for ROCELINK_SECURITY_PLAIN",
+		strcmp(at, "*") == 0 ? "all addresses" : at);
+}

@@ -18,6 +18,9 @@ int security_new(const struct rocelink_security *options, struct security **out,
 struct security *security_ref(struct security *s);
 void security_unref(struct security *s);
 
+/* May peers be listened for on addresses that are (or aren't) loopback ones? `at` is for the text. */
+int security_check_listen(const struct security *s, bool loopback, const char *at,
+			  struct rocelink_error *err);
 bool security_is_tls(const struct security *s);
 /* May plain text be spoken on a channel that does not leave the machine (or may)? */
 int security_check_plain(const struct security *s, bool local, struct rocelink_error *err);

@@ -9,6 +9,9 @@
 #include "link/compat.h"
 #include "link/fail.h"
 
+/* A greeting and a DECLINE of the longest text; more isn't waited for. */
+enum { PLAIN_REFUSAL_MAX = 512 };
+
 static const uint8_t magic[4] = { 'R', 'L', 'N', 'K' };
 
 static enum rocelink_phase session_phase(const struct session *s)
@@ -291,6 +294,33 @@ int session_say(struct session *s, const struct message *m, struct rocelink_erro
 	if (m->type == FRAME_BYE)
 		s->said_bye = true;
 	return ROCELINK_OK;
+}
+
+int session_plain_refusal(const void *data, size_t len, struct rocelink_error *err)
+{
+	static const uint8_t nonce[NONCE_LEN];
+	struct rocelink_error why;
+	struct session s;
+	struct message m;
+	int rc;
+
+	session_init(&s, ROCELINK_ACTIVE, nonce, false, ROCELINK_COMPAT_NONE);
+	rc = session_receive(&s, data, len) ? session_next(&s, &m, &why) : link_no_memory(&why);
+	session_free(&s);
+	if (rc == ROCELINK_AGAIN && len < PLAIN_REFUSAL_MAX)
+		return link_again(err);
+	if (rc == ROCELINK_OK)
+		message_free(&m);
+	/* Whatever else it says, and also its wish for security: it expects plain text. */
+	if (rc == ROCELINK_OK || rc == ROCELINK_AGAIN ||
+	    (rc == ROCELINK_REFUSED && why.reason == ROCELINK_REASON_AUTH))
+		return link_fail(err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
+				 "the peer speaks plain text and this side TLS: set the same "
+				 "options.security on both sides");
+	why.phase = ROCELINK_PHASE_SECURE;
+	if (err)
+		*err = why;
+	return rc;
 }
 
 void session_decline(struct session *s, enum rocelink_reason reason, uint32_t app_reason,

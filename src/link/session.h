@@ -83,6 +83,12 @@ int session_say(struct session *s, const struct message *m, struct rocelink_erro
 void session_decline(struct session *s, enum rocelink_reason reason, uint32_t app_reason,
 		     const char *text);
 
+/*
+ * Bytes that came where the peer's TLS was expected, from their beginning. AGAIN, or the failure: a
+ * DECLINE in plain text, or a peer that speaks plain text altogether.
+ */
+int session_plain_refusal(const void *data, size_t len, struct rocelink_error *err);
+
 /* After greeted, with MEET on both sides: >0 we keep (are active), <0 the peer does, 0 it is
  * ourselves. */
 int session_compare_nonces(const struct session *s);

@@ -118,15 +118,6 @@ static bool peer_is_plain(const struct tls *t)
 	return t->first_len == sizeof(t->first) && !session_is_foreign(t->first, sizeof(t->first));
 }
 
-static const char *advice(const struct tls *t)
-{
-	if (t->security->mode == ROCELINK_SECURITY_PSK)
-		return "; do both sides have the same secret?";
-	return "; do both sides' certificates come from the other's CA file, are they valid today, "
-	       "and is the "
-	       "name right?";
-}
-
 static int handshake_failed(struct tls *t, struct rocelink_error *err)
 {
 	unsigned long code = ERR_peek_error();
@@ -139,11 +130,22 @@ static int handshake_failed(struct tls *t, struct rocelink_error *err)
 				 "the peer speaks plain text and this side TLS: set the same "
 				 "options.security "
 				 "on both sides");
+	/* OpenSSL calls it "binder does not verify" here and "illegal parameter" there. */
+	if (t->security->mode == ROCELINK_SECURITY_PSK && !t->complete)
+		return link_fail(
+			err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
+			"the peer doesn't have this side's secret: give both sides the same "
+			"rocelink_security.secret or secret_file (a secret, not certificates)");
+	if (verify != X509_V_OK)
+		return link_fail(err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
+				 "the peer's certificate isn't accepted: %s. It must be signed by "
+				 "this side's ca_file, be valid today and carry the name that was "
+				 "connected to, or peer_name",
+				 X509_verify_cert_error_string(verify));
 	return link_fail(err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
-			 "TLS with the peer failed: %s%s%s%s", reason ? reason : "unknown reason",
-			 verify != X509_V_OK ? ", " : "",
-			 verify != X509_V_OK ? X509_verify_cert_error_string(verify) : "",
-			 advice(t));
+			 "TLS with the peer failed (%s): does the peer use certificates too, and "
+			 "does its ca_file lead to this side's, which has to be valid today?",
+			 reason ? reason : "no reason given");
 }
 
 int tls_handshake(struct tls *t, struct rocelink_error *err)
