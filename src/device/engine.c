@@ -362,6 +362,16 @@ void engine_forget_peer(struct engine *e, struct engine_qp *eqp)
 	port_flow_put(e->port, &flow);
 }
 
+/* Whatever the log level: only this tells which memory it was. */
+static void memory_gone(const struct mr *mr, const void *address)
+{
+	fprintf(stderr,
+		"rocelink: at %p, in the memory region of %llu bytes at %p (key 0x%x), nothing is "
+		"mapped any more, or it was protected: the work request ends with an error. "
+		"Deregister a region before its memory is unmapped.\n",
+		address, (unsigned long long)mr->length, (void *)mr->host, mr->key);
+}
+
 static void engine_free(struct engine *e)
 {
 	qp_table_destroy(&e->qps, e->port);
@@ -406,6 +416,7 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 	ret = outbox_init(&e->outbox, OUTBOX_BYTES);
 	if (!ret)
 		ret = mem_init(&e->mem, random_u64, NULL);
+	e->mem.on_gone = memory_gone;
 	if (!ret)
 		ret = engine_thread_start(e);
 	if (ret) {

@@ -186,13 +186,15 @@ static int watch(int epoll_fd, int fd)
 	return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 }
 
-/* A program's signals are for its own threads. */
+/* A program's signals are for its own threads; but faults of memory accesses are this one's too. */
 static int start_without_signals(struct engine *e)
 {
 	sigset_t all, before;
 	int ret;
 
 	sigfillset(&all);
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	ret = -pthread_create(&e->thread, NULL, run, e);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);

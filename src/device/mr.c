@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "device/fault.h"
 
 #define ACCESS_KNOWN                                                                 \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
@@ -86,6 +87,7 @@ int dev_mr_create(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iov
 	mr->mr = (struct mr){
 		.pd = pd, .iova = iova, .length = length, .host = addr, .access = access
 	};
+	fault_watch();
 	engine_lock(ctx->engine);
 	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
 	engine_unlock(ctx->engine);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mem/guard.h"
+
 #define CAPACITY_MIN 64
 #define INDEX(key)   ((key) >> 8)
 
@@ -23,6 +25,8 @@ const char *mem_fault_text(enum mem_fault fault)
 		return "the range lies outside the memory region";
 	case MEM_ACCESS:
 		return "the memory region doesn't allow this access";
+	case MEM_GONE:
+		return "the memory was unmapped or protected while it was registered";
 	}
 	return "unknown";
 }
@@ -128,10 +132,10 @@ struct mr *mem_find(const struct mem_table *t, uint32_t key)
 	return slot && (*slot)->key == key ? *slot : NULL;
 }
 
-enum mem_fault mem_check(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
-			 uint64_t len, unsigned access, uint8_t **host)
+static enum mem_fault look_up(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
+			      uint64_t len, unsigned access, struct mr **found)
 {
-	const struct mr *mr = mem_find(t, key);
+	struct mr *mr = mem_find(t, key);
 
 	if (!mr)
 		return MEM_KEY;
@@ -142,8 +146,67 @@ enum mem_fault mem_check(const struct mem_table *t, const void *pd, uint32_t key
 		return MEM_BOUNDS;
 	if ((mr->access & access) != access)
 		return MEM_ACCESS;
-	*host = mr->host + (va - mr->iova);
+	*found = mr;
 	return MEM_OK;
+}
+
+/* In integers: the region of all memory begins at NULL. */
+static void *host_of(const struct mr *mr, uint64_t va)
+{
+	return (void *)((uintptr_t)mr->host + (uintptr_t)(va - mr->iova));
+}
+
+static enum mem_fault gone(const struct mem_table *t, struct mr *mr)
+{
+	if (!mr->gone && t->on_gone)
+		t->on_gone(mr, mem_guard_address());
+	mr->gone = true;
+	return MEM_GONE;
+}
+
+enum mem_fault mem_check(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
+			 uint64_t len, unsigned access)
+{
+	struct mr *mr;
+
+	return look_up(t, pd, key, va, len, access, &mr);
+}
+
+enum mem_fault mem_read(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
+			uint32_t len, unsigned access, void *dst)
+{
+	struct mr *mr;
+	enum mem_fault fault = look_up(t, pd, key, va, len, access, &mr);
+
+	if (fault)
+		return fault;
+	if (__builtin_expect(mr->null, 0)) {
+		memset(dst, 0, len);
+		return MEM_OK;
+	}
+	return mem_guard_copy(dst, host_of(mr, va), len) ? MEM_OK : gone(t, mr);
+}
+
+enum mem_fault mem_write(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
+			 uint32_t len, unsigned access, const void *src)
+{
+	struct mr *mr;
+	enum mem_fault fault = look_up(t, pd, key, va, len, access, &mr);
+
+	if (fault || mr->null)
+		return fault;
+	return mem_guard_copy(host_of(mr, va), src, len) ? MEM_OK : gone(t, mr);
+}
+
+enum mem_fault mem_use(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
+		       uint32_t len, unsigned access, void (*use)(void *host, void *arg), void *arg)
+{
+	struct mr *mr;
+	enum mem_fault fault = look_up(t, pd, key, va, len, access, &mr);
+
+	if (fault)
+		return fault;
+	return mem_guard_use(host_of(mr, va), use, arg) ? MEM_OK : gone(t, mr);
 }
 
 enum mem_fault mem_gather(const struct mem_table *t, const void *pd, const struct ibv_sge *sge,
@@ -152,7 +215,6 @@ enum mem_fault mem_gather(const struct mem_table *t, const void *pd, const struc
 	for (unsigned i = 0; i < n && len; i++) {
 		uint64_t chunk = sge[i].length;
 		enum mem_fault fault;
-		uint8_t *host;
 
 		if (offset >= chunk) {
 			offset -= chunk;
@@ -161,10 +223,9 @@ enum mem_fault mem_gather(const struct mem_table *t, const void *pd, const struc
 		chunk -= offset;
 		if (chunk > len)
 			chunk = len;
-		fault = mem_check(t, pd, sge[i].lkey, sge[i].addr + offset, chunk, 0, &host);
+		fault = mem_read(t, pd, sge[i].lkey, sge[i].addr + offset, (uint32_t)chunk, 0, dst);
 		if (fault)
 			return fault;
-		memcpy(dst, host, chunk);
 		dst += chunk;
 		len -= (uint32_t)chunk;
 		offset = 0;
@@ -178,7 +239,6 @@ enum mem_fault mem_scatter(const struct mem_table *t, const void *pd, const stru
 	for (unsigned i = 0; i < n && len; i++) {
 		uint64_t chunk = sge[i].length;
 		enum mem_fault fault;
-		uint8_t *host;
 
 		if (offset >= chunk) {
 			offset -= chunk;
@@ -187,11 +247,10 @@ enum mem_fault mem_scatter(const struct mem_table *t, const void *pd, const stru
 		chunk -= offset;
 		if (chunk > len)
 			chunk = len;
-		fault = mem_check(t, pd, sge[i].lkey, sge[i].addr + offset, chunk,
-				  IBV_ACCESS_LOCAL_WRITE, &host);
+		fault = mem_write(t, pd, sge[i].lkey, sge[i].addr + offset, (uint32_t)chunk,
+				  IBV_ACCESS_LOCAL_WRITE, src);
 		if (fault)
 			return fault;
-		memcpy(host, src, chunk);
 		src += chunk;
 		len -= (uint32_t)chunk;
 		offset = 0;

@@ -89,15 +89,13 @@ static enum fault place_send(struct qp *qp, const struct packet *pkt, uint32_t o
 
 static enum fault check_reth(const struct qp *qp, const struct packet *pkt)
 {
-	uint8_t *host;
-
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
 		return FAULT_OPCODE;
 	if (pkt->dma_len > QP_MAX_MSG)
 		return FAULT_LENGTH;
 	/* C9-88: the R_Key of a zero-length WRITE isn't checked. */
 	if (pkt->dma_len && mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, pkt->dma_len,
-				      IBV_ACCESS_REMOTE_WRITE, &host))
+				      IBV_ACCESS_REMOTE_WRITE))
 		return FAULT_ACCESS;
 	return FAULT_NONE;
 }
@@ -107,7 +105,6 @@ static enum fault place_write(struct qp *qp, const struct packet *pkt, uint32_t 
 	struct responder *r = &qp->resp;
 	uint32_t after = offset + pkt->payload_len;
 	enum fault fault;
-	uint8_t *host;
 
 	if (begins(pkt)) {
 		fault = check_reth(qp, pkt);
@@ -124,10 +121,9 @@ static enum fault place_write(struct qp *qp, const struct packet *pkt, uint32_t 
 		return FAULT_NO_RECEIVE;
 	if (pkt->payload_len == 0)
 		return FAULT_NONE;
-	if (mem_check(qp->cfg.mem, qp->cfg.pd, r->rkey, r->va + offset, pkt->payload_len,
-		      IBV_ACCESS_REMOTE_WRITE, &host))
+	if (mem_write(qp->cfg.mem, qp->cfg.pd, r->rkey, r->va + offset, pkt->payload_len,
+		      IBV_ACCESS_REMOTE_WRITE, pkt->payload))
 		return FAULT_ACCESS;
-	__builtin_memcpy(host, pkt->payload, pkt->payload_len);
 	return FAULT_NONE;
 }
 

@@ -160,15 +160,13 @@ static bool owe_reply(struct responder *r, const struct reply *reply)
 
 static enum fault read_fault(const struct qp *qp, const struct packet *pkt)
 {
-	uint8_t *host;
-
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ))
 		return FAULT_OPCODE;
 	if (pkt->dma_len > QP_MAX_MSG)
 		return FAULT_LENGTH;
 	/* C9-88: the R_Key of a zero-length READ isn't checked. */
 	if (pkt->dma_len && mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, pkt->dma_len,
-				      IBV_ACCESS_REMOTE_READ, &host))
+				      IBV_ACCESS_REMOTE_READ))
 		return FAULT_ACCESS;
 	return FAULT_NONE;
 }
@@ -204,38 +202,52 @@ static enum fault execute_read(struct qp *qp, const struct packet *pkt)
 	return FAULT_NONE;
 }
 
-static uint64_t atomic_execute(const struct packet *pkt, uint64_t *target)
-{
+struct atomic_op {
+	const struct packet *pkt;
 	uint64_t old;
+	bool unaligned;
+};
 
-	if (pkt->op->kind == OP_FETCH_ADD)
-		return __atomic_fetch_add(target, pkt->swap_add, __ATOMIC_SEQ_CST);
-	old = pkt->compare;
-	__atomic_compare_exchange_n(target, &old, pkt->swap_add, false, __ATOMIC_SEQ_CST,
+static void atomic_execute(void *host, void *arg)
+{
+	struct atomic_op *op = arg;
+	const struct packet *pkt = op->pkt;
+	uint64_t *target = host;
+
+	op->unaligned = (uintptr_t)host & 7;
+	if (op->unaligned)
+		return;
+	if (pkt->op->kind == OP_FETCH_ADD) {
+		op->old = __atomic_fetch_add(target, pkt->swap_add, __ATOMIC_SEQ_CST);
+		return;
+	}
+	op->old = pkt->compare;
+	__atomic_compare_exchange_n(target, &op->old, pkt->swap_add, false, __ATOMIC_SEQ_CST,
 				    __ATOMIC_SEQ_CST);
-	return old;
 }
 
 static enum fault execute_atomic(struct qp *qp, const struct packet *pkt)
 {
 	struct responder *r = &qp->resp;
 	struct reply reply = { .psn = pkt->psn, .atomic = true };
-	uint8_t *host;
+	struct atomic_op op = { .pkt = pkt };
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC))
 		return FAULT_OPCODE;
 	if (pkt->va & 7)
 		return FAULT_UNALIGNED;
-	if (mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC,
-		      &host))
+	if (mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC))
 		return FAULT_ACCESS;
-	if ((uintptr_t)host & 7)
-		return FAULT_UNALIGNED;
 	if (fresh_replies(r) >= r->depth || r->reply_tail - r->reply_head == r->reply_slots)
 		return FAULT_READ_DEPTH;
+	if (mem_use(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC,
+		    atomic_execute, &op))
+		return FAULT_ACCESS;
+	if (op.unaligned)
+		return FAULT_UNALIGNED;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	reply.msn = r->msn;
-	reply.result = atomic_execute(pkt, (uint64_t *)(void *)host);
+	reply.result = op.old;
 	r->atomics[r->atomic_next++ % r->atomic_slots] =
 		(struct atomic_result){ .psn = pkt->psn, .valid = true, .result = reply.result };
 	owe_reply(r, &reply);

@@ -34,9 +34,14 @@ static uint8_t *put_headers(struct qp *qp, struct outbox *box, const struct pack
 	if (!out)
 		return NULL;
 	packet_build_headers(p, out);
+	return out + headers;
+}
+
+static void commit(struct qp *qp, struct outbox *box, const struct packet *p, uint32_t total)
+{
+	outbox_commit(box, total);
 	qp->counters.tx_packets++;
 	qp->counters.tx_bytes += p->payload_len;
-	return out + headers;
 }
 
 static enum put put_bare(struct qp *qp, struct outbox *box, const struct packet *p)
@@ -45,7 +50,7 @@ static enum put put_bare(struct qp *qp, struct outbox *box, const struct packet 
 
 	if (!put_headers(qp, box, p, &total))
 		return PUT_FULL;
-	outbox_commit(box, total);
+	commit(qp, box, p, total);
 	return PUT_DONE;
 }
 
@@ -72,21 +77,18 @@ static enum put put_read(struct qp *qp, struct outbox *box, struct reply *reply)
 	struct packet p = response_header(qp, read_opcode(reply, len == reply->left),
 					  psn_add(reply->psn, reply->packets),
 					  AETH_ACK | AETH_CREDIT_INVALID, reply->msn);
-	uint8_t *host = NULL;
 	uint8_t *payload;
 	uint32_t total;
 
-	if (len && mem_check(qp->cfg.mem, qp->cfg.pd, reply->rkey, reply->va, len,
-			     IBV_ACCESS_REMOTE_READ, &host))
-		return PUT_FAULT;
 	p.payload_len = len;
 	payload = put_headers(qp, box, &p, &total);
 	if (!payload)
 		return PUT_FULL;
-	if (len)
-		memcpy(payload, host, len);
+	if (len && mem_read(qp->cfg.mem, qp->cfg.pd, reply->rkey, reply->va, len,
+			    IBV_ACCESS_REMOTE_READ, payload))
+		return PUT_FAULT;
 	memset(payload + len, 0, packet_pad(len));
-	outbox_commit(box, total);
+	commit(qp, box, &p, total);
 	reply->va += len;
 	reply->left -= len;
 	reply->packets++;

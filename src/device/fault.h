@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * A program may unmap or protect memory that it has registered. The access that finds it so raises
+ * SIGSEGV or SIGBUS; the handlers here abandon it (mem/guard.h), and the work request ends with an
+ * error. All other faults go to the handler that the program had before, or take their default
+ * course.
+ */
+#ifndef ROCELINK_DEVICE_FAULT_H
+#define ROCELINK_DEVICE_FAULT_H
+
+/* At every registration: the program may have set handlers of its own since the last. */
+void fault_watch(void);
+
+#endif
