@@ -147,6 +147,9 @@ static void release(enum dev_kind kind, struct list *link)
 	case DEV_MR:
 		dev_mr_release(container_of(link, struct dev_mr, link));
 		break;
+	case DEV_DM:
+		dev_dm_release(container_of(link, struct dev_dm, link));
+		break;
 	case DEV_SRQ:
 		dev_srq_release(container_of(link, struct dev_srq, link));
 		break;
@@ -230,6 +233,13 @@ int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own
 	}
 	pthread_mutex_unlock(&ctx->lock);
 	return rc;
+}
+
+void dev_object_use(struct dev_context *ctx, int *users)
+{
+	pthread_mutex_lock(&ctx->lock);
+	++*users;
+	pthread_mutex_unlock(&ctx->lock);
 }
 
 void dev_object_unuse(struct dev_context *ctx, int *users)

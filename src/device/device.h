@@ -40,12 +40,14 @@ struct dev {
 	struct netdev net;
 	struct list contexts;
 	struct engine_observer observer;
+	size_t dm_used; /* bytes of device memory, under the lock */
 };
 
 enum dev_kind {
 	DEV_QP,
 	DEV_AH,
 	DEV_MR,
+	DEV_DM,
 	DEV_SRQ,
 	DEV_CQ,
 	DEV_CHANNEL,
@@ -91,6 +93,18 @@ struct dev_mr {
 	struct list link;
 	struct mr mr;
 	struct dev_pd *pd;
+	bool special;	   /* null, of device memory or of a dma-buf: can't be registered anew */
+	struct dev_dm *dm; /* whose memory it is, or NULL */
+	void *mapping;	   /* of a dma-buf, or NULL */
+	size_t mapping_len;
+};
+
+struct dev_dm {
+	struct ibv_dm ibv;
+	struct list link;
+	int users;
+	uint8_t *memory;
+	size_t length;
 };
 
 struct dev_ah {
@@ -203,6 +217,8 @@ void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *li
 /* Take it out, unless it has users itself: -EBUSY. */
 int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own_users,
 		      int *const users[], size_t n);
+/* One user more, later than the object was entered. */
+void dev_object_use(struct dev_context *ctx, int *users);
 /* One user less, later than the object was taken out. */
 void dev_object_unuse(struct dev_context *ctx, int *users);
 
@@ -235,13 +251,30 @@ int dev_parent_domain_create(struct dev_context *ctx,
 int dev_td_create(struct dev_context *ctx, const struct ibv_td_init_attr *attr, struct ibv_td **td);
 int dev_td_destroy(struct ibv_td *td);
 
-/* mr.c, probe.c */
+/* mr.c, mr_special.c, dm.c, probe.c */
 int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
 		  struct ibv_mr **mr);
 int dev_mr_destroy(struct ibv_mr *mr);
 /* 0 or one of enum ibv_rereg_mr_err_code, with errno set. */
 int dev_mr_rereg(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 unsigned access);
+/* Enter a region described by `mr` (all but its key) into the engine's table. */
+int dev_mr_enter(struct ibv_pd *pd, const struct mr *mr, struct dev_mr **out);
+/* The flags of a registration: known, and consistent. 0 or -EINVAL, logged with the call's name. */
+int dev_mr_check_access(const char *call, unsigned access);
+int dev_mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		  const struct ibv_sge *list, uint32_t n);
+int dev_mr_create_null(struct ibv_pd *pd, struct ibv_mr **mr);
+int dev_mr_create_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd,
+			 unsigned access, struct ibv_mr **mr);
+int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
+		     unsigned access, struct ibv_mr **mr);
+#define DEV_DM_MAX (UINT64_C(64) << 20) /* device memory of all contexts of a device */
+int dev_dm_create(struct dev_context *ctx, const struct ibv_alloc_dm_attr *attr,
+		  struct ibv_dm **dm);
+int dev_dm_destroy(struct ibv_dm *dm);
+/* Bring the pages in. 0 or -EFAULT. */
+int dev_probe_populate(const void *addr, size_t length, bool writable);
 /* Is all of this memory mapped, and writable where asked? 0 or -EFAULT. */
 int dev_probe_memory(const void *addr, size_t length, bool writable);
 
@@ -311,6 +344,7 @@ void dev_qp_release(struct dev_qp *qp);
 void dev_cq_release(struct dev_cq *cq);
 void dev_srq_release(struct dev_srq *srq);
 void dev_mr_release(struct dev_mr *mr);
+void dev_dm_release(struct dev_dm *dm);
 void dev_channel_release(struct dev_channel *ch);
 
 #endif

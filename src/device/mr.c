@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Memory regions: what the program registers, entered into the engine's memory table. */
+/*
+ * Memory regions: what the program registers, entered into the engine's memory table. No page is
+ * ever pinned, so every region could be called an on-demand one: what IBV_ACCESS_ON_DEMAND changes is
+ * that the memory needn't be there at the registration.
+ */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/log.h"
 #include "device/device.h"
@@ -9,19 +14,13 @@
 #define ACCESS_KNOWN                                                                 \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |     \
-	 IBV_ACCESS_HUGETLB)
+	 IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB)
 #define ACCESS_WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)
 
-static int check_access(const char *call, unsigned access)
+int dev_mr_check_access(const char *call, unsigned access)
 {
 	unsigned must = access & ~(unsigned)IBV_ACCESS_OPTIONAL_RANGE;
 
-	if (must & IBV_ACCESS_ON_DEMAND) {
-		log_info("%s: access: on-demand paging isn't there yet, leave out "
-			 "IBV_ACCESS_ON_DEMAND",
-			 call);
-		return -EOPNOTSUPP;
-	}
 	if (must & ~(unsigned)ACCESS_KNOWN) {
 		log_info("%s: access 0x%x has undefined flags", call, access);
 		return -EINVAL;
@@ -37,12 +36,24 @@ static int check_access(const char *call, unsigned access)
 	return 0;
 }
 
+/* All memory, now and later. */
+static bool is_implicit(const void *addr, size_t length, unsigned access)
+{
+	return (access & IBV_ACCESS_ON_DEMAND) && !addr && length == SIZE_MAX;
+}
+
 static int check_range(const char *call, const void *addr, size_t length, unsigned access)
 {
 	int rc;
 
 	if (length == 0) {
 		log_info("%s: length is 0, it must be at least 1", call);
+		return -EINVAL;
+	}
+	if (access & IBV_ACCESS_ON_DEMAND) {
+		if (is_implicit(addr, length, access) || (uintptr_t)addr + length > (uintptr_t)addr)
+			return 0;
+		log_info("%s: [%p, +%zu) wraps around", call, addr, length);
 		return -EINVAL;
 	}
 	rc = dev_probe_memory(addr, length, access & ACCESS_WRITES);
@@ -62,31 +73,17 @@ static int check_iova(const char *call, uint64_t iova, size_t length)
 	return 0;
 }
 
-int dev_mr_create(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iova, unsigned access,
-		  struct ibv_mr **out)
+int dev_mr_enter(struct ibv_pd *ibv_pd, const struct mr *desc, struct dev_mr **out)
 {
 	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
-	struct dev_context *ctx = dev_context_of(pd->ibv.context);
-	struct dev_mr *mr;
+	struct dev_context *ctx = dev_context_of(ibv_pd->context);
+	struct dev_mr *mr = calloc(1, sizeof(*mr));
 	int rc;
 
-	if (dev_forked(ctx))
-		return -EPERM;
-	rc = check_access("reg_mr", access);
-	if (!rc)
-		rc = check_range("reg_mr", addr, length, access);
-	if (access & IBV_ACCESS_ZERO_BASED)
-		iova = 0;
-	if (!rc)
-		rc = check_iova("reg_mr", iova, length);
-	if (rc)
-		return rc;
-	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return -ENOMEM;
-	mr->mr = (struct mr){
-		.pd = pd, .iova = iova, .length = length, .host = addr, .access = access
-	};
+	mr->mr = *desc;
+	mr->mr.pd = pd;
 	fault_watch();
 	engine_lock(ctx->engine);
 	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
@@ -99,13 +96,37 @@ int dev_mr_create(struct ibv_pd *ibv_pd, void *addr, size_t length, uint64_t iov
 	mr->ibv = (struct ibv_mr){
 		.context = ibv_pd->context,
 		.pd = ibv_pd,
-		.addr = addr,
-		.length = length,
+		.addr = desc->host,
+		.length = desc->length,
 		.handle = mr->mr.key,
 		.lkey = mr->mr.key,
 		.rkey = mr->mr.key,
 	};
 	dev_object_add(ctx, DEV_MR, &mr->link, (int *[]){ &pd->users }, 1);
+	*out = mr;
+	return 0;
+}
+
+int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
+		  struct ibv_mr **out)
+{
+	struct mr desc = { .iova = iova, .length = length, .host = addr, .access = access };
+	struct dev_mr *mr;
+	int rc;
+
+	if (dev_forked(dev_context_of(pd->context)))
+		return -EPERM;
+	rc = dev_mr_check_access("reg_mr", access);
+	if (!rc)
+		rc = check_range("reg_mr", addr, length, access);
+	if (access & IBV_ACCESS_ZERO_BASED)
+		desc.iova = 0;
+	if (!rc)
+		rc = check_iova("reg_mr", desc.iova, length);
+	if (!rc)
+		rc = dev_mr_enter(pd, &desc, &mr);
+	if (rc)
+		return rc;
 	*out = &mr->ibv;
 	return 0;
 }
@@ -117,6 +138,8 @@ void dev_mr_release(struct dev_mr *mr)
 	engine_lock(e);
 	mem_remove(engine_mem(e), &mr->mr);
 	engine_unlock(e);
+	if (mr->mapping)
+		munmap(mr->mapping, mr->mapping_len);
 	free(mr);
 }
 
@@ -124,11 +147,16 @@ int dev_mr_destroy(struct ibv_mr *ibv)
 {
 	struct dev_mr *mr = (struct dev_mr *)ibv;
 	struct dev_context *ctx = dev_context_of(ibv->context);
+	struct dev_dm *dm;
 
 	if (dev_forked(ctx))
 		return 0;
 	dev_object_remove(ctx, &mr->link, NULL, (int *[]){ &mr->pd->users }, 1);
+	/* The memory's owner may free it as soon as it has no user. */
+	dm = mr->dm;
 	dev_mr_release(mr);
+	if (dm)
+		dev_object_unuse(ctx, &dm->users);
 	return 0;
 }
 
@@ -137,6 +165,11 @@ static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *
 {
 	int rc;
 
+	if (mr->special) {
+		log_info("rereg_mr: the region is a null one, or of device memory or a dma-buf: "
+			 "deregister it and register another");
+		return -EOPNOTSUPP;
+	}
 	if (flags == 0 || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) {
 		log_info("rereg_mr: flags 0x%x, must be a set of enum ibv_rereg_mr_flags", flags);
 		return -EINVAL;
@@ -146,7 +179,7 @@ static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *
 		return -EINVAL;
 	}
 	if (flags & IBV_REREG_MR_CHANGE_ACCESS) {
-		rc = check_access("rereg_mr", access);
+		rc = dev_mr_check_access("rereg_mr", access);
 		if (rc)
 			return rc;
 	}
@@ -164,22 +197,23 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 	struct dev_pd *old_pd = mr->pd;
 	int rc;
 
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = mr->mr.access;
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
 		addr = ibv->addr;
 		length = ibv->length;
 	} else {
 		changed.host = addr;
 		changed.length = length;
-		changed.iova = mr->mr.access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
+		changed.iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 	}
-	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
-		access = mr->mr.access;
 	rc = dev_forked(ctx) ? -EPERM : check_rereg(mr, flags, ibv_pd, addr, length, access);
 	if (rc) {
 		errno = -rc;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
 	changed.access = access;
+	changed.gone = false;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->pd = ((struct dev_pd *)ibv_pd)->root;
 		changed.pd = mr->pd;
@@ -206,4 +240,58 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 	ibv->length = length;
 	ibv->lkey = ibv->rkey = ibv->handle = mr->mr.key;
 	return 0;
+}
+
+static int advise_one(struct dev_pd *pd, enum ibv_advise_mr_advice advice,
+		      const struct ibv_sge *sge)
+{
+	struct engine *e = dev_context_of(pd->ibv.context)->engine;
+	bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+	const struct mr *mr;
+	uint64_t at = 0;
+	int rc = 0;
+
+	engine_lock(e);
+	mr = mem_find(engine_mem(e), sge->lkey);
+	if (!mr)
+		rc = -ENOENT;
+	else if (mr->pd != pd || (write && !(mr->access & IBV_ACCESS_LOCAL_WRITE)))
+		rc = -EPERM;
+	else if (!(mr->access & IBV_ACCESS_ON_DEMAND))
+		rc = -EINVAL;
+	else if (mem_check(engine_mem(e), pd, sge->lkey, sge->addr, sge->length, 0))
+		rc = -EFAULT;
+	else
+		at = (uintptr_t)mr->host + (sge->addr - mr->iova);
+	engine_unlock(e);
+	if (rc || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
+		return rc;
+	return dev_probe_populate((const void *)(uintptr_t)at, sge->length, write);
+}
+
+int dev_mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		  const struct ibv_sge *list, uint32_t n)
+{
+	int rc = 0;
+
+	if (dev_forked(dev_context_of(pd->context)))
+		return -EPERM;
+	if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH &&
+	    advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+	    advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+		log_info("advise_mr: advice %d is not defined", (int)advice);
+		return -EOPNOTSUPP;
+	}
+	if (flags & ~(uint32_t)IBV_ADVISE_MR_FLAG_FLUSH || n == 0) {
+		log_info("advise_mr: flags 0x%x (0x%x is defined), %u ranges (1 at least)", flags,
+			 IBV_ADVISE_MR_FLAG_FLUSH, n);
+		return -EINVAL;
+	}
+	for (uint32_t i = 0; i < n && !rc; i++) {
+		rc = advise_one(((struct dev_pd *)pd)->root, advice, &list[i]);
+		if (rc)
+			log_info("advise_mr: range %u, lkey 0x%x: %s", i, list[i].lkey,
+				 strerror(-rc));
+	}
+	return rc;
 }

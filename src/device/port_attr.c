@@ -60,7 +60,21 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 
 int dev_query_device_ex(struct dev_context *ctx, struct ibv_device_attr_ex *attr, size_t size)
 {
+	/* No page is pinned: every access is on demand. */
+	const uint32_t odp_connected = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+				       IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_SRQ_RECV;
 	struct ibv_device_attr_ex full = {
+		.odp_caps = {
+			.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT,
+			.per_transport_caps = {
+				.rc_odp_caps = odp_connected | IBV_ODP_SUPPORT_READ |
+					       IBV_ODP_SUPPORT_ATOMIC,
+				.uc_odp_caps = odp_connected,
+				.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+					       IBV_ODP_SUPPORT_SRQ_RECV,
+			},
+		},
+		.max_dm_size = DEV_DM_MAX,
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = NS_PER_SEC / 1000, /* kHz */
 		.phys_port_cnt_ex = 1,

@@ -113,6 +113,42 @@ static int dealloc_td(struct ibv_td *td)
 	return -dev_td_destroy(td);
 }
 
+static struct ibv_dm *alloc_dm(struct ibv_context *ctx, struct ibv_alloc_dm_attr *attr)
+{
+	struct ibv_dm *dm = NULL;
+	int rc = dev_dm_create(dev_context_of(ctx), attr, &dm);
+
+	return CREATED(rc, dm);
+}
+
+static int free_dm(struct ibv_dm *dm)
+{
+	return -dev_dm_destroy(dm);
+}
+
+static struct ibv_mr *reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset,
+				size_t length, unsigned access)
+{
+	struct ibv_mr *mr = NULL;
+	int rc = dev_mr_create_dm(pd, dm, offset, length, access, &mr);
+
+	return CREATED(rc, mr);
+}
+
+static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
+{
+	struct ibv_mr *mr = NULL;
+	int rc = dev_mr_create_null(pd, &mr);
+
+	return CREATED(rc, mr);
+}
+
+static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
+		     struct ibv_sge *list, uint32_t n)
+{
+	return -dev_mr_advise(pd, advice, flags, list, n);
+}
+
 /* The rest takes its arguments only to refuse. */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -141,13 +177,6 @@ REFUSE_OBJECT(struct ibv_qp, open_qp, struct ibv_context *ctx, struct ibv_qp_ope
 REFUSE_INT(get_srq_num, struct ibv_srq *srq, uint32_t *num)
 REFUSE_INT(modify_cq, struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 REFUSE_INT(modify_qp_rate_limit, struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
-REFUSE_OBJECT(struct ibv_dm, alloc_dm, struct ibv_context *ctx, struct ibv_alloc_dm_attr *attr)
-REFUSE_INT(free_dm, struct ibv_dm *dm)
-REFUSE_OBJECT(struct ibv_mr, reg_dm_mr, struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset,
-	      size_t length, unsigned access)
-REFUSE_OBJECT(struct ibv_mr, alloc_null_mr, struct ibv_pd *pd)
-REFUSE_INT(advise_mr, struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
-	   struct ibv_sge *sge, uint32_t n)
 REFUSE_OBJECT(struct ibv_counters, create_counters, struct ibv_context *ctx,
 	      struct ibv_counters_init_attr *attr)
 REFUSE_INT(destroy_counters, struct ibv_counters *counters)
@@ -205,11 +234,11 @@ void context_ops_init(struct verbs_context *v)
 	v->get_srq_num = no_get_srq_num;
 	v->modify_cq = no_modify_cq;
 	v->modify_qp_rate_limit = no_modify_qp_rate_limit;
-	v->alloc_dm = no_alloc_dm;
-	v->free_dm = no_free_dm;
-	v->reg_dm_mr = no_reg_dm_mr;
-	v->alloc_null_mr = no_alloc_null_mr;
-	v->advise_mr = no_advise_mr;
+	v->alloc_dm = alloc_dm;
+	v->free_dm = free_dm;
+	v->reg_dm_mr = reg_dm_mr;
+	v->alloc_null_mr = alloc_null_mr;
+	v->advise_mr = advise_mr;
 	v->create_counters = no_create_counters;
 	v->destroy_counters = no_destroy_counters;
 	v->read_counters = no_read_counters;

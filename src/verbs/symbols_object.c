@@ -72,13 +72,16 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t len
 EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
 					uint64_t iova, int fd, int access)
 {
+	struct ibv_mr *mr = NULL;
+	int rc;
+
 	if (!pd)
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_reg_dmabuf_mr, "IBVERBS_1.12", pd, offset, length, iova, fd,
 			access);
-	errno = unsupported("reg_dmabuf_mr");
-	return NULL;
+	rc = dev_mr_create_dmabuf(pd, offset, length, iova, fd, (unsigned)access, &mr);
+	return CREATED(rc, mr);
 }
 
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,

@@ -9,10 +9,6 @@
 #include "../net/namespace.h"
 
 #define PATIENCE_S 30
-#define ALL_ACCESS                                                                   \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC)
-
 void rig_isolate(void)
 {
 	if (namespace_enter())
@@ -49,7 +45,7 @@ int rig_setup(void **state)
 	assert_non_null(r->pd);
 	r->buffer = calloc(1, RIG_BUFFER);
 	assert_non_null(r->buffer);
-	r->mr = ibv_reg_mr(r->pd, r->buffer, RIG_BUFFER, ALL_ACCESS);
+	r->mr = ibv_reg_mr(r->pd, r->buffer, RIG_BUFFER, RIG_ALL_ACCESS);
 	assert_non_null(r->mr);
 	*state = r;
 	return 0;
@@ -101,7 +97,7 @@ int rig_to_init(struct ibv_qp *qp)
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
-		.qp_access_flags = ALL_ACCESS,
+		.qp_access_flags = RIG_ALL_ACCESS,
 		.qkey = 0x1234,
 	};
 	int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
@@ -223,6 +219,45 @@ void rig_await_n(struct ibv_cq *cq, int n)
 {
 	for (int i = 0; i < n; i++)
 		assert_int_equal(rig_await(cq).status, IBV_WC_SUCCESS);
+}
+
+struct rig_pair rig_pair_make(struct rig *r, enum ibv_qp_type type)
+{
+	struct rig_pair p = { .cq_a = rig_cq(r, 64, NULL), .cq_b = rig_cq(r, 64, NULL) };
+
+	p.a = rig_qp(r, type, p.cq_a, p.cq_a, NULL);
+	p.b = rig_qp(r, type, p.cq_b, p.cq_b, NULL);
+	rig_connect(p.a, p.b);
+	return p;
+}
+
+void rig_pair_free(struct rig_pair *p)
+{
+	assert_int_equal(ibv_destroy_qp(p->a), 0);
+	assert_int_equal(ibv_destroy_qp(p->b), 0);
+	assert_int_equal(ibv_destroy_cq(p->cq_a), 0);
+	assert_int_equal(ibv_destroy_cq(p->cq_b), 0);
+}
+
+enum ibv_wc_status rig_run(struct rig_pair *p, enum ibv_wr_opcode opcode, uint64_t local,
+			   uint32_t len, uint32_t lkey, uint64_t remote, uint32_t rkey)
+{
+	struct ibv_sge sge = { local, len, lkey };
+	struct ibv_send_wr wr = {
+		.sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED
+	};
+	struct ibv_send_wr *bad;
+
+	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+		wr.wr.atomic.remote_addr = remote;
+		wr.wr.atomic.rkey = rkey;
+		wr.wr.atomic.compare_add = 1;
+	} else {
+		wr.wr.rdma.remote_addr = remote;
+		wr.wr.rdma.rkey = rkey;
+	}
+	assert_int_equal(ibv_post_send(p->a, &wr, &bad), 0);
+	return rig_await(p->cq_a).status;
 }
 
 struct ibv_async_event rig_await_event(struct ibv_context *ctx, enum ibv_event_type type)

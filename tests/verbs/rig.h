@@ -16,6 +16,9 @@
 #include <stdbool.h>
 
 #define RIG_BUFFER 65536
+#define RIG_ALL_ACCESS                                                               \
+	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
+	 IBV_ACCESS_REMOTE_ATOMIC)
 
 struct rig {
 	struct ibv_context *ctx;
@@ -45,6 +48,17 @@ int rig_to_rts(struct ibv_qp *qp);
 void rig_connect(struct ibv_qp *a, struct ibv_qp *b);
 /* A queue pair that is its own peer. */
 void rig_connect_self(struct ibv_qp *qp);
+
+/* Two connected queue pairs, each with a CQ of its own for both directions. */
+struct rig_pair {
+	struct ibv_cq *cq_a, *cq_b;
+	struct ibv_qp *a, *b;
+};
+struct rig_pair rig_pair_make(struct rig *r, enum ibv_qp_type type);
+void rig_pair_free(struct rig_pair *p);
+/* One work request of `a` (add 1, or compare with 1 and swap 0), and how it ended. */
+enum ibv_wc_status rig_run(struct rig_pair *p, enum ibv_wr_opcode opcode, uint64_t local,
+			   uint32_t len, uint32_t lkey, uint64_t remote, uint32_t rkey);
 
 int rig_post_recv(struct rig *r, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t len);
 int rig_post_send(struct rig *r, struct ibv_qp *qp, uint64_t wr_id, uint32_t offset, uint32_t len,

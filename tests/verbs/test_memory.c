@@ -9,55 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define ALL_ACCESS                                                                   \
-	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
-	 IBV_ACCESS_REMOTE_ATOMIC)
-
-/* Two connected queue pairs, `a` the requester; and the results on one CQ each. */
-struct pair {
-	struct ibv_cq *cq_a, *cq_b;
-	struct ibv_qp *a, *b;
-};
-
-static struct pair pair_make(struct rig *r, enum ibv_qp_type type)
-{
-	struct pair p = { .cq_a = rig_cq(r, 64, NULL), .cq_b = rig_cq(r, 64, NULL) };
-
-	p.a = rig_qp(r, type, p.cq_a, p.cq_a, NULL);
-	p.b = rig_qp(r, type, p.cq_b, p.cq_b, NULL);
-	rig_connect(p.a, p.b);
-	return p;
-}
-
-static void pair_free(struct pair *p)
-{
-	assert_int_equal(ibv_destroy_qp(p->a), 0);
-	assert_int_equal(ibv_destroy_qp(p->b), 0);
-	assert_int_equal(ibv_destroy_cq(p->cq_a), 0);
-	assert_int_equal(ibv_destroy_cq(p->cq_b), 0);
-}
-
-static enum ibv_wc_status run(struct pair *p, enum ibv_wr_opcode opcode, uint64_t local,
-			      uint32_t len, uint32_t lkey, uint64_t remote, uint32_t rkey)
-{
-	struct ibv_sge sge = { local, len, lkey };
-	struct ibv_send_wr wr = {
-		.sg_list = &sge, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED
-	};
-	struct ibv_send_wr *bad;
-
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
-		wr.wr.atomic.remote_addr = remote;
-		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = 1;
-	} else {
-		wr.wr.rdma.remote_addr = remote;
-		wr.wr.rdma.rkey = rkey;
-	}
-	assert_int_equal(ibv_post_send(p->a, &wr, &bad), 0);
-	return rig_await(p->cq_a).status;
-}
-
 static void *map(size_t len)
 {
 	void *at = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -136,7 +87,7 @@ static void test_gone(void **state)
 		uint32_t len = atomic ? 8 : 8192;
 
 		for (enum gone how = UNMAPPED; how <= TRUNCATED; how++) {
-			struct pair p = pair_make(r, IBV_QPT_RC);
+			struct rig_pair p = rig_pair_make(r, IBV_QPT_RC);
 			struct ibv_mr *mr;
 			uint8_t *at;
 			int fd;
@@ -144,21 +95,22 @@ static void test_gone(void **state)
 			/* The pages of a mapping that can still be read are no obstacle to reading.
 			 */
 			if (how == READ_ONLY && !cases[i].writes) {
-				pair_free(&p);
+				rig_pair_free(&p);
 				continue;
 			}
 			at = map_to_go(how, 16384, &fd);
-			mr = ibv_reg_mr(r->pd, at, 16384, ALL_ACCESS);
+			mr = ibv_reg_mr(r->pd, at, 16384, RIG_ALL_ACCESS);
 			assert_non_null(mr);
 			go(how, at, 16384, fd);
-			assert_int_equal(cases[i].remote ? run(&p, cases[i].opcode, here, len,
-							       r->mr->lkey, (uintptr_t)at, mr->rkey)
-							 : run(&p, cases[i].opcode, (uintptr_t)at,
-							       len, mr->lkey, here, r->mr->rkey),
+			assert_int_equal(cases[i].remote
+						 ? rig_run(&p, cases[i].opcode, here, len,
+							   r->mr->lkey, (uintptr_t)at, mr->rkey)
+						 : rig_run(&p, cases[i].opcode, (uintptr_t)at, len,
+							   mr->lkey, here, r->mr->rkey),
 					 cases[i].status);
 			assert_int_equal(ibv_dereg_mr(mr), 0);
 			clean(how, at, 16384, fd);
-			pair_free(&p);
+			rig_pair_free(&p);
 		}
 	}
 }
@@ -167,9 +119,9 @@ static void test_gone(void **state)
 static void test_gone_receive(void **state)
 {
 	struct rig *r = *state;
-	struct pair p = pair_make(r, IBV_QPT_RC);
+	struct rig_pair p = rig_pair_make(r, IBV_QPT_RC);
 	uint8_t *at = map(4096);
-	struct ibv_mr *mr = ibv_reg_mr(r->pd, at, 4096, ALL_ACCESS);
+	struct ibv_mr *mr = ibv_reg_mr(r->pd, at, 4096, RIG_ALL_ACCESS);
 	struct ibv_sge sge = { (uintptr_t)at, 4096, mr->lkey };
 	struct ibv_recv_wr wr = { .sg_list = &sge, .num_sge = 1 }, *bad;
 
@@ -179,28 +131,28 @@ static void test_gone_receive(void **state)
 	assert_int_equal(rig_await(p.cq_a).status, IBV_WC_REM_OP_ERR);
 	assert_int_equal(rig_await(p.cq_b).status, IBV_WC_LOC_PROT_ERR);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	pair_free(&p);
+	rig_pair_free(&p);
 }
 
 /* Memory mapped anew at the place of a region is the region's memory. */
 static void test_remapped(void **state)
 {
 	struct rig *r = *state;
-	struct pair p = pair_make(r, IBV_QPT_RC);
+	struct rig_pair p = rig_pair_make(r, IBV_QPT_RC);
 	uint8_t *at = map(4096);
-	struct ibv_mr *mr = ibv_reg_mr(r->pd, at, 4096, ALL_ACCESS);
+	struct ibv_mr *mr = ibv_reg_mr(r->pd, at, 4096, RIG_ALL_ACCESS);
 
 	assert_ptr_equal(mmap(at, 4096, PROT_READ | PROT_WRITE,
 			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
 			 at);
 	at[5] = 77;
-	assert_int_equal(run(&p, IBV_WR_RDMA_READ, (uintptr_t)r->buffer, 16, r->mr->lkey,
-			     (uintptr_t)at, mr->rkey),
+	assert_int_equal(rig_run(&p, IBV_WR_RDMA_READ, (uintptr_t)r->buffer, 16, r->mr->lkey,
+				 (uintptr_t)at, mr->rkey),
 			 IBV_WC_SUCCESS);
 	assert_int_equal(r->buffer[5], 77);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	munmap(at, 4096);
-	pair_free(&p);
+	rig_pair_free(&p);
 }
 
 static volatile sig_atomic_t caught;

@@ -216,7 +216,6 @@ static void registration(void **state)
 	reg_fails(r, r->buffer, 8, IBV_ACCESS_REMOTE_WRITE, EINVAL);
 	reg_fails(r, r->buffer, 8, IBV_ACCESS_REMOTE_ATOMIC, EINVAL);
 	reg_fails(r, r->buffer, 8, 1 << 15, EINVAL);
-	reg_fails(r, r->buffer, 8, IBV_ACCESS_ON_DEMAND, EOPNOTSUPP);
 	reg_works(r, r->buffer, 8, IBV_ACCESS_RELAXED_ORDERING | IBV_ACCESS_REMOTE_READ);
 	assert_null(ibv_reg_mr_iova(r->pd, r->buffer, 4096, UINT64_MAX - 100, 0));
 }
@@ -274,7 +273,6 @@ static void not_there(void **state)
 {
 	struct rig *r = *state;
 	struct ibv_xrcd_init_attr xrcd = { .comp_mask = 0 };
-	struct ibv_alloc_dm_attr dm = { .length = 64 };
 
 	errno = 0;
 	assert_null(ibv_alloc_mw(r->pd, IBV_MW_TYPE_1));
@@ -282,12 +280,6 @@ static void not_there(void **state)
 	errno = 0;
 	assert_null(ibv_open_xrcd(r->ctx, &xrcd));
 	assert_int_equal(errno, EOPNOTSUPP);
-	errno = 0;
-	assert_null(ibv_alloc_dm(r->ctx, &dm));
-	assert_int_equal(errno, EOPNOTSUPP);
-	assert_null(ibv_alloc_null_mr(r->pd));
-	assert_int_equal(ibv_advise_mr(r->pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, NULL, 0),
-			 EOPNOTSUPP);
 	assert_null(ibv_import_pd(r->ctx, 1));
 }
 
