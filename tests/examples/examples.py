@@ -99,11 +99,11 @@ class Examples(unittest.TestCase):
             port = free_port()
             with Program(program("rc_write", "listen", "127.0.0.1", port, right)) as server:
                 self.assertIn("waiting on port", server.first_words(PATIENCE))
-                for secret in ([], [wrong]):
+                for secret, advice in (([], "this side wants TLS"), ([wrong], "give both sides the same")):
                     with Program(program("rc_write", "connect", "127.0.0.1", port, *secret)) as client:
                         status, output, errors = client.end()
                     self.assertEqual((status, output), (1, ""))
-                    self.assertIn("TLS", errors)
+                    self.assertIn(advice, errors)
                 with Program(program("rc_write", "connect", "127.0.0.1", port, right)) as client:
                     self.assertEqual(client.end()[0], 0)
                 served = f"waiting on port {port}\nmy memory holds: Hello, memory of yours\n"
