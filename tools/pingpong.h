@@ -86,6 +86,7 @@ struct pp {
 	uint64_t *samples; /* ns, of the measured kind */
 	unsigned n_samples;
 	uint64_t latency_ns, stream_ns; /* of all iterations together; 0: not measured */
+	uint64_t arrived;		/* messages of the stream */
 	uint64_t verified;		/* messages */
 	struct rocelink_error err;
 };
@@ -126,13 +127,35 @@ int pp_check(struct pp *pp, const uint8_t *at, uint64_t seq, bool from_client);
 int pp_post_recv(struct pp *pp, unsigned qp, uint64_t seq);
 int pp_post_send(struct pp *pp, unsigned qp, uint64_t seq);
 int pp_post_read(struct pp *pp, uint64_t seq);
+/* With the message's number as immediate value, on the first queue pair. */
+int pp_post_numbered(struct pp *pp, uint64_t seq, uint32_t number);
+/* An empty SEND with an immediate value. */
+int pp_post_count(struct pp *pp, uint32_t count);
 int pp_wait(struct pp *pp, struct ibv_wc *wc);
+/* The same for so long; ROCELINK_TIMEOUT is no failure of the service then. */
+int pp_wait_for(struct pp *pp, uint64_t timeout_us, struct ibv_wc *wc);
 bool pp_wc_is_recv(const struct ibv_wc *wc);
 unsigned pp_wc_qp(const struct ibv_wc *wc);
 uint64_t pp_now(void);
 
 /* pingpong_run.c: the measurement, on a linked pp. */
 int pp_run(struct pp *pp);
+/* Both say how it went; a failure on either side is an error on both. */
+int pp_agree(struct pp *pp, const char *name, int rc);
+
+/* pingpong_stream.c: the second half; `base` is the first message's number, `received` how many
+ * receives were used before. */
+int pp_stream(struct pp *pp, uint64_t base, uint64_t received);
+/* Does the service repeat what is lost? */
+bool pp_reliable(const struct pp *pp);
+void pp_progress(const struct pp *pp, const char *what, uint64_t done);
+
+/* pingpong_arrival.c */
+int pp_check_length(struct pp *pp, const struct ibv_wc *wc, uint64_t seq);
+/* A SEND is in slot *received: check it, count it, post the receive for a later one. */
+int pp_take_received(struct pp *pp, const struct ibv_wc *wc, uint64_t *received);
+/* The answer to READ or atomic number seq. */
+int pp_check_answer(struct pp *pp, uint64_t seq);
 
 /* pingpong_report.c */
 void pp_report(struct pp *pp);

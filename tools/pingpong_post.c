@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Work requests and completions. wr_id: the kind in bit 63, the queue pair in bits 32 to 62. */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -52,7 +53,7 @@ static int post(struct pp *pp, unsigned qp, struct ibv_send_wr *wr)
 	int ret;
 
 	wr->wr_id = (uint64_t)qp << 32;
-	wr->num_sge = 1;
+	wr->num_sge = wr->sg_list ? 1 : 0;
 	wr->send_flags = IBV_SEND_SIGNALED;
 	ret = ibv_post_send(pp->ep[qp]->qp, wr, &bad);
 	if (ret)
@@ -60,13 +61,22 @@ static int post(struct pp *pp, unsigned qp, struct ibv_send_wr *wr)
 	if (!pp->first_posted) {
 		pp->first_posted = true;
 		pp_explain(pp, "first work request: ibv_post_send %s, %u bytes, on QPN 0x%06x",
-			   pp_op_name(pp->plan.op), wr->sg_list->length, pp->ep[qp]->qp->qp_num);
+			   pp_op_name(pp->plan.op), wr->sg_list ? wr->sg_list->length : 0,
+			   pp->ep[qp]->qp->qp_num);
 	}
 	return ROCELINK_OK;
 }
 
-/* SEND or WRITE, of message number seq. */
-int pp_post_send(struct pp *pp, unsigned qp, uint64_t seq)
+static void address_datagram(const struct pp *pp, unsigned qp, struct ibv_send_wr *wr)
+{
+	if (pp->plan.type != PP_UD)
+		return;
+	wr->wr.ud.ah = pp->info[qp].ah;
+	wr->wr.ud.remote_qpn = pp->info[qp].remote_qpn;
+	wr->wr.ud.remote_qkey = pp->info[qp].remote_qkey;
+}
+
+static int post_message(struct pp *pp, unsigned qp, uint64_t seq, const uint32_t *number)
 {
 	uint8_t *slot = pp_send_slot(pp, seq);
 	struct ibv_sge sge = {
@@ -74,23 +84,43 @@ int pp_post_send(struct pp *pp, unsigned qp, uint64_t seq)
 		.length = pp->plan.size,
 		.lkey = pp->mr->lkey,
 	};
-	struct ibv_send_wr wr = { .sg_list = &sge, .opcode = IBV_WR_SEND };
+	struct ibv_send_wr wr = {
+		.sg_list = &sge,
+		.opcode = number ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
+		.imm_data = number ? htonl(*number) : 0,
+	};
+	bool immediate = pp->plan.immediate || number;
 
 	if (pp->plan.verify)
 		pp_fill(pp, slot, seq, pp->client);
 	if (pp->plan.op == PP_WRITE) {
-		wr.opcode = pp->plan.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+		wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
 		wr.wr.rdma.remote_addr = pp_remote_slot(pp, seq);
 		wr.wr.rdma.rkey = pp->remote.rkey;
-		if (!pp->plan.immediate)
+		if (!immediate)
 			slot[pp->plan.size - 1] = (uint8_t)(seq / pp->depth % 255 + 1);
 	}
-	if (pp->plan.type == PP_UD) {
-		wr.wr.ud.ah = pp->info[qp].ah;
-		wr.wr.ud.remote_qpn = pp->info[qp].remote_qpn;
-		wr.wr.ud.remote_qkey = pp->info[qp].remote_qkey;
-	}
+	address_datagram(pp, qp, &wr);
 	return post(pp, qp, &wr);
+}
+
+/* SEND or WRITE, of message number seq. */
+int pp_post_send(struct pp *pp, unsigned qp, uint64_t seq)
+{
+	return post_message(pp, qp, seq, NULL);
+}
+
+int pp_post_numbered(struct pp *pp, uint64_t seq, uint32_t number)
+{
+	return post_message(pp, 0, seq, &number);
+}
+
+int pp_post_count(struct pp *pp, uint32_t count)
+{
+	struct ibv_send_wr wr = { .opcode = IBV_WR_SEND_WITH_IMM, .imm_data = htonl(count) };
+
+	address_datagram(pp, 0, &wr);
+	return post(pp, 0, &wr);
 }
 
 /* READ, fetch-and-add or compare-and-swap number seq; the answer goes into its slot. */
@@ -117,10 +147,15 @@ int pp_post_read(struct pp *pp, uint64_t seq)
 	return post(pp, 0, &wr);
 }
 
+int pp_wait_for(struct pp *pp, uint64_t timeout_us, struct ibv_wc *wc)
+{
+	return rocelink_wait_completion(pp->ep[0]->cq, pp->ep[0]->channel, timeout_us, wc,
+					&pp->err);
+}
+
 int pp_wait(struct pp *pp, struct ibv_wc *wc)
 {
-	int rc = rocelink_wait_completion(pp->ep[0]->cq, pp->ep[0]->channel, PP_STALL_US, wc,
-					  &pp->err);
+	int rc = pp_wait_for(pp, PP_STALL_US, wc);
 
 	if (rc == ROCELINK_TIMEOUT && (pp->plan.type == PP_UC || pp->plan.type == PP_UD)) {
 		/* The sentence above is about the queue; the cause is the service. */

@@ -31,8 +31,8 @@ static double rank(const struct pp *pp, double share)
 
 static void fill(struct pp *pp, struct figures *f)
 {
-	/* The ping-pong moves a message each way in an iteration, the stream one. */
-	double messages = (double)pp->plan.iters * (pp->stream_ns ? 1 : 2);
+	/* The ping-pong moves a message each way in an iteration. */
+	double messages = pp->stream_ns ? (double)pp->arrived : 2.0 * pp->plan.iters;
 	double seconds =
 		(double)(pp->stream_ns ? pp->stream_ns : pp->latency_ns) / (double)NS_PER_SEC;
 	double sum = 0;
@@ -60,6 +60,11 @@ static const char *kind(const struct pp *pp)
 	return pp->plan.op >= PP_READ ? "round trip" : "half round trip";
 }
 
+static uint64_t lost(const struct pp *pp)
+{
+	return pp->plan.iters - pp->arrived;
+}
+
 static void report_json(const struct pp *pp, const struct figures *f)
 {
 	const struct rocelink_qp_info *q = &pp->info[0];
@@ -81,6 +86,8 @@ static void report_json(const struct pp *pp, const struct figures *f)
 		       "\"messages_per_second\":%.0f",
 		       pp->stream_ns ? "stream" : "ping-pong", f->bytes_per_sec,
 		       f->messages_per_sec);
+	if (pp->stream_ns && !pp_reliable(pp))
+		printf(",\"lost_messages\":%llu", (unsigned long long)lost(pp));
 	if (pp->plan.verify)
 		printf(",\"verified_messages\":%llu", (unsigned long long)pp->verified);
 	puts("}");
@@ -107,6 +114,10 @@ static void report_text(const struct pp *pp, const struct figures *f)
 		printf("  bandwidth, %-13s  %.2f MB/s, %.3f Gb/s, %.0f messages/s\n",
 		       pp->stream_ns ? "streaming" : "ping-pong", f->bytes_per_sec / 1e6,
 		       f->bytes_per_sec * 8 / 1e9, f->messages_per_sec);
+	if (pp->stream_ns && !pp_reliable(pp))
+		printf("  of the stream's %u messages %llu were lost (%s repeats nothing)\n",
+		       pp->plan.iters, (unsigned long long)lost(pp),
+		       pp->plan.type == PP_UC ? "UC" : "UD");
 	if (pp->verified)
 		printf("  verified: %llu messages, every byte is right\n",
 		       (unsigned long long)pp->verified);

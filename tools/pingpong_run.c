@@ -6,12 +6,13 @@
  *   WRITE                        the same, the receiver watching the last byte in its memory
  *   READ, atomics                the client alone; the server's program does nothing
  *
- * then, on RC and between two of us, as many as the queue takes, for the bandwidth.
+ * then, between two of us, as many as the queue takes, for the bandwidth (pingpong_stream.c).
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/pingpong.h"
+#include "tools/progress.h"
 
 enum { HALF_SENT = 1, HALF_RECEIVED = 2 };
 
@@ -26,11 +27,6 @@ static bool one_sided(const struct pp *pp)
 	return pp->plan.op >= PP_READ;
 }
 
-static bool two_sided_op(const struct pp *pp)
-{
-	return pp->plan.op == PP_SEND || pp->plan.immediate;
-}
-
 static bool polled_write(const struct pp *pp)
 {
 	return pp->plan.op == PP_WRITE && !pp->plan.immediate;
@@ -40,6 +36,7 @@ static void sample(struct pp *pp, uint64_t ns)
 {
 	if (pp->n_samples < pp->plan.iters)
 		pp->samples[pp->n_samples++] = ns;
+	pp_progress(pp, "latency", pp->n_samples);
 }
 
 static int begin(struct pp *pp, unsigned qp, struct side *s)
@@ -47,26 +44,6 @@ static int begin(struct pp *pp, unsigned qp, struct side *s)
 	s->pending = HALF_SENT | HALF_RECEIVED;
 	s->started_ns = pp_now();
 	return pp_post_send(pp, qp, s->sent++);
-}
-
-/* The message is in slot `received`; take it and post the receive for one that comes later. */
-static int take_received(struct pp *pp, const struct ibv_wc *wc, struct side *s)
-{
-	uint32_t len = pp->plan.size + (pp->plan.type == PP_UD ? PP_GRH : 0);
-	unsigned qp = pp_wc_qp(wc);
-	const uint8_t *at = pp_recv_slot(pp, qp, s->received);
-	int rc;
-
-	if (wc->byte_len != len)
-		return pp_fail(&pp->err, ROCELINK_MISMATCH,
-			       "message %llu came with %u bytes instead of %u: give both sides the "
-			       "same -s",
-			       (unsigned long long)s->received, wc->byte_len, len);
-	if (pp->plan.type == PP_UD)
-		at += PP_GRH;
-	rc = pp_check(pp, at, s->received, !pp->client);
-	s->received++;
-	return rc ? rc : pp_post_recv(pp, qp, s->received - 1);
 }
 
 /* The rule of the stock programs: the next is sent when the last is gone and its answer is here. */
@@ -91,7 +68,7 @@ static int two_sided(struct pp *pp, struct side *sides)
 		if (pp_wc_is_recv(&wc)) {
 			if (pp->client)
 				sample(pp, (pp_now() - s->started_ns) / 2);
-			rc = take_received(pp, &wc, s);
+			rc = pp_take_received(pp, &wc, &s->received);
 			s->pending &= ~(unsigned)HALF_RECEIVED;
 			received++;
 		} else {
@@ -169,25 +146,6 @@ static int write_polled(struct pp *pp)
 	return rc ? rc : reap(pp, &outstanding, 0);
 }
 
-/* The answer to READ or atomic number seq. */
-static int check_answer(struct pp *pp, uint64_t seq)
-{
-	uint64_t value;
-
-	if (!pp->plan.verify)
-		return ROCELINK_OK;
-	if (pp->plan.op == PP_READ)
-		return pp_check(pp, pp_send_slot(pp, seq), seq % pp->depth, false);
-	memcpy(&value, pp_send_slot(pp, seq), sizeof(value));
-	if (value != seq)
-		return pp_fail(&pp->err, ROCELINK_PROTOCOL,
-			       "verify: %s number %llu found %llu instead of %llu",
-			       pp_op_name(pp->plan.op), (unsigned long long)seq,
-			       (unsigned long long)value, (unsigned long long)seq);
-	pp->verified++;
-	return ROCELINK_OK;
-}
-
 static int read_each(struct pp *pp)
 {
 	int rc = ROCELINK_OK;
@@ -201,48 +159,12 @@ static int read_each(struct pp *pp)
 			rc = pp_wait(pp, &wc);
 		sample(pp, pp_now() - started);
 		if (rc == ROCELINK_OK)
-			rc = check_answer(pp, seq);
+			rc = pp_check_answer(pp, seq);
 	}
 	return rc;
 }
 
-static int stream_client(struct pp *pp, uint64_t base)
-{
-	uint64_t posted = 0, done = 0;
-	int rc = ROCELINK_OK;
-
-	while (rc == ROCELINK_OK && done < pp->plan.iters) {
-		struct ibv_wc wc;
-
-		for (; rc == ROCELINK_OK && posted < pp->plan.iters && posted - done < pp->depth;
-		     posted++)
-			rc = one_sided(pp) ? pp_post_read(pp, base + posted)
-					   : pp_post_send(pp, 0, base + posted);
-		if (rc == ROCELINK_OK)
-			rc = pp_wait(pp, &wc);
-		if (rc == ROCELINK_OK && one_sided(pp))
-			rc = check_answer(pp, base + done);
-		done++;
-	}
-	return rc;
-}
-
-static int stream_server(struct pp *pp, struct side *s)
-{
-	int rc = ROCELINK_OK;
-
-	for (unsigned i = 0; i < pp->plan.iters && rc == ROCELINK_OK; i++) {
-		struct ibv_wc wc;
-
-		rc = pp_wait(pp, &wc);
-		if (rc == ROCELINK_OK && pp_wc_is_recv(&wc))
-			rc = take_received(pp, &wc, s);
-	}
-	return rc;
-}
-
-/* Both say how it went; a failure on either side is an error on both. */
-static int agree(struct pp *pp, const char *name, int rc)
+int pp_agree(struct pp *pp, const char *name, int rc)
 {
 	struct rocelink_error err;
 	int ret = rocelink_conn_sync(pp->conn, name, rc ? pp->err.text : NULL, PP_SYNC_US, &err);
@@ -265,20 +187,14 @@ static int measure(struct pp *pp)
 	else
 		rc = polled_write(pp) ? write_polled(pp) : two_sided(pp, sides);
 	pp->latency_ns = pp_now() - started;
-	if (pp->o->compat || pp->plan.type != PP_RC)
+	progress_end();
+	if (pp->o->compat)
 		return rc;
 	/* Else the first message of the stream may be taken for an answer. */
-	rc = agree(pp, "latency measured", rc);
-	if (rc)
-		return rc;
-	started = pp_now();
-	if (pp->client)
-		rc = stream_client(pp, pp->plan.iters);
-	else if (two_sided_op(pp))
-		rc = stream_server(pp, &sides[0]);
-	/* A server that only looks on has measured nothing. */
-	if (pp->client || two_sided_op(pp))
-		pp->stream_ns = pp_now() - started;
+	rc = pp_agree(pp, "latency measured", rc);
+	if (rc == ROCELINK_OK)
+		rc = pp_stream(pp, pp->plan.iters, sides[0].received);
+	progress_end();
 	return rc;
 }
 
@@ -288,7 +204,7 @@ static int check_memory(struct pp *pp)
 	uint64_t total = 2ull * pp->plan.iters, value;
 	int rc = ROCELINK_OK;
 
-	if (pp->client || !pp->plan.verify || pp->plan.type != PP_RC)
+	if (pp->client || !pp->plan.verify || !pp_reliable(pp))
 		return rc;
 	if (polled_write(pp))
 		for (uint64_t seq =
@@ -312,8 +228,8 @@ int pp_run(struct pp *pp)
 
 	if (pp->o->compat)
 		return rc;
-	rc = agree(pp, "finished", rc);
+	rc = pp_agree(pp, "finished", rc);
 	if (rc)
 		return rc;
-	return agree(pp, "checked", check_memory(pp));
+	return pp_agree(pp, "checked", check_memory(pp));
 }

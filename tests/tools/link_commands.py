@@ -6,6 +6,7 @@ device; pingpong with the stock programs where they are installed.
 """
 import json
 import os
+import pty
 import re
 import shutil
 import socket
@@ -56,6 +57,17 @@ def free_port():
         return str(s.getsockname()[1])
 
 
+def read_all(master):
+    """What comes from a terminal until nobody has it open."""
+    text = b""
+    try:
+        while piece := os.read(master, 65536):
+            text += piece
+    except OSError:
+        pass
+    return text.decode()
+
+
 class Devices(unittest.TestCase):
     def test_loopback_is_there_and_chosen_for_localhost(self):
         done = run("devices", "--json", "--to", "127.0.0.1")
@@ -99,6 +111,28 @@ class PingPong(unittest.TestCase):
                 order = [latency[k] for k in ("min", "p50", "p90", "p99", "p99_9", "max")]
                 self.assertEqual(order, sorted(order))
                 self.assertGreater(got["bytes_per_second"], 0)
+                self.assertEqual(got["bandwidth_kind"], "stream")
+                # UC and UD may lose some on a busy machine, and say so.
+                self.assertEqual("lost_messages" in got, options.startswith("-t u"))
+                self.assertLess(got.get("lost_messages", 0), 60)
+
+    def test_progress_is_for_terminals(self):
+        for terminal in (True, False):
+            with Server("pingpong") as s:
+                args = [ROCELINK, "pingpong", "-p", s.port, "-n", "200000", "-s", "64", "localhost"]
+                master, slave = pty.openpty()
+                done = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=slave if terminal else subprocess.PIPE)
+                os.close(slave)
+                said = read_all(master) if terminal else done.communicate(timeout=TIMEOUT)[1].decode()
+                os.close(master)
+                self.assertEqual(done.wait(TIMEOUT), 0)
+                s.end()
+            if terminal:
+                self.assertRegex(said, r"latency: \d+ of 200000, \d+%")
+                # The last thing takes the line away.
+                self.assertTrue(said.endswith("\r\x1b[K"), said[-40:])
+            else:
+                self.assertEqual(said, "")
 
     def test_explain_tells_each_step(self):
         out, _ = self.pair("--explain", "-n", "2")
