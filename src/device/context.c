@@ -159,6 +159,9 @@ static void release(enum dev_kind kind, struct list *link)
 	case DEV_CHANNEL:
 		dev_channel_release(container_of(link, struct dev_channel, link));
 		break;
+	case DEV_XRCD:
+		dev_xrcd_release(container_of(link, struct dev_xrcd, link));
+		break;
 	case DEV_DOMAIN:
 	case DEV_PD:
 		free(container_of(link, struct dev_pd, link));

@@ -51,6 +51,7 @@ enum dev_kind {
 	DEV_SRQ,
 	DEV_CQ,
 	DEV_CHANNEL,
+	DEV_XRCD,
 	DEV_DOMAIN,
 	DEV_PD,
 	DEV_TD,
@@ -156,6 +157,14 @@ struct dev_cq { // NOLINT(clang-analyzer-optin.performance.Padding)
 	pthread_t reaper;
 };
 
+/* A handle on an XRC domain (device/xrc.h). */
+struct dev_xrcd {
+	struct ibv_xrcd ibv;
+	struct list link;
+	int users; /* SRQs and queue pairs made with this handle */
+	struct xrc_domain *domain;
+};
+
 struct dev_srq {
 	struct ibv_srq ibv;
 	struct list link;
@@ -165,6 +174,11 @@ struct dev_srq {
 	unsigned async_read;
 	pthread_mutex_t post_lock;
 	struct recv_queue rq;
+	/* XRC; else NULL. */
+	struct dev_xrcd *xrcd;
+	struct dev_cq *cq;
+	uint32_t srqn;
+	struct dev_srq *next_numbered;
 };
 
 struct qp_builder;
@@ -181,6 +195,10 @@ struct dev_qp {
 	unsigned async_read;
 	bool expecting; /* engine_expect_peer was called */
 	bool sq_sig_all;
+	/* XRC: a handle on this target, whose transport object is the one that counts. */
+	struct xrc_target *target;
+	struct list handle_link;
+	struct dev_xrcd *xrcd;
 };
 
 static inline struct dev_context *dev_context_of(const struct ibv_context *ctx)
@@ -313,11 +331,24 @@ void dev_cq_overrun(struct dev_cq *cq);	       /* engine */
 void dev_cq_overrun_finish(struct dev_cq *cq); /* before its memory goes */
 
 /* srq.c */
-int dev_srq_create(struct ibv_pd *pd, struct ibv_srq_init_attr *attr, struct ibv_srq **srq);
+/* xrcd and cq: both for an XRC SRQ, else NULL. */
+int dev_srq_create(struct ibv_pd *pd, void *srq_context, struct ibv_srq_attr *attr,
+		   struct dev_xrcd *xrcd, struct dev_cq *cq, struct ibv_srq **srq);
+int dev_srq_num(const struct ibv_srq *srq, uint32_t *num);
 int dev_srq_destroy(struct ibv_srq *srq);
 int dev_srq_modify(struct ibv_srq *srq, const struct ibv_srq_attr *attr, int mask);
 int dev_srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int dev_srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+/* xrc.c, xrc_target.c */
+int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr,
+		  struct ibv_xrcd **xrcd);
+int dev_xrcd_close(struct ibv_xrcd *xrcd);
+int dev_xrc_target_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr,
+			  struct dev_qp **qp);
+int dev_xrc_target_open(struct dev_context *ctx, const struct ibv_qp_open_attr *attr,
+			struct dev_qp **qp);
+int dev_xrc_target_close(struct dev_qp *handle);
 
 /* ah.c */
 int dev_ah_create(struct ibv_pd *pd, const struct ibv_ah_attr *attr, struct ibv_ah **ah);
@@ -343,6 +374,8 @@ int dev_mcast_detach(struct ibv_qp *qp, const union ibv_gid *gid);
 void dev_qp_release(struct dev_qp *qp);
 void dev_cq_release(struct dev_cq *cq);
 void dev_srq_release(struct dev_srq *srq);
+void dev_xrc_target_release(struct dev_qp *handle);
+void dev_xrcd_release(struct dev_xrcd *xrcd);
 void dev_mr_release(struct dev_mr *mr);
 void dev_dm_release(struct dev_dm *dm);
 void dev_channel_release(struct dev_channel *ch);

@@ -331,6 +331,11 @@ void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
 	qp_counters_add(&e->gone, &eqp->qp.counters);
 }
 
+bool engine_owns_qpn(const struct engine *e, uint32_t qpn)
+{
+	return qp_table_owns(&e->qps, qpn);
+}
+
 struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn)
 {
 	return qp_table_find(&e->qps, qpn);

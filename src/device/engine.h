@@ -46,6 +46,8 @@ struct mem_table *engine_mem(struct engine *e); /* under the lock */
 int engine_add_qp(struct engine *e, struct engine_qp *eqp);
 /* Take it out: no packet, timer or step touches it afterwards. Under the lock. */
 void engine_remove_qp(struct engine *e, struct engine_qp *eqp);
+/* Is the number in one of this process's blocks? Under the lock. */
+bool engine_owns_qpn(const struct engine *e, uint32_t qpn);
 struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn); /* under the lock */
 
 /* RTR and beyond for a connected QP: tell the port which flow to expect; and take that back. Under

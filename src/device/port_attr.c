@@ -34,7 +34,8 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 		.max_qp_wr = QP_MAX_WR,
 		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-				    IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE,
+				    IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE |
+				    IBV_DEVICE_XRC,
 		.max_sge = QP_MAX_SGE,
 		.max_sge_rd = QP_MAX_SGE,
 		.max_cq = MAX_CQ,

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "device/device.h"
+#include "device/xrc.h"
 
 static void post_event(struct qp *t, enum ibv_event_type type)
 {
@@ -23,20 +23,22 @@ static const struct qp_ops ops = { .complete = dev_cq_complete, .event = post_ev
 static int check_references(const struct dev_context *ctx, const struct ibv_qp_init_attr_ex *attr)
 {
 	const struct ibv_context *ibv = &ctx->verbs.context;
+	bool initiator = attr->qp_type == IBV_QPT_XRC_SEND;
 	const char *wrong = NULL;
 
 	if (!attr->pd || attr->pd->context != ibv)
 		wrong = "pd";
 	else if (!attr->send_cq || attr->send_cq->context != ibv)
 		wrong = "send_cq";
-	else if (!attr->recv_cq || attr->recv_cq->context != ibv)
+	else if (!initiator && (!attr->recv_cq || attr->recv_cq->context != ibv))
 		wrong = "recv_cq";
-	else if (attr->srq && attr->srq->context != ibv)
+	else if (!initiator && attr->srq &&
+		 (attr->srq->context != ibv || ((struct dev_srq *)attr->srq)->xrcd))
 		wrong = "srq";
 	if (!wrong)
 		return 0;
 	log_info("create_qp: %s is %s, it must be an object of this context", wrong,
-		 "NULL or of another context");
+		 "NULL, of another context or (an SRQ) for XRC");
 	return -EINVAL;
 }
 
@@ -46,12 +48,13 @@ static int check_type(const struct ibv_qp_init_attr_ex *attr)
 	case IBV_QPT_RC:
 	case IBV_QPT_UC:
 	case IBV_QPT_UD:
-		return 0;
-	case IBV_QPT_RAW_PACKET:
 	case IBV_QPT_XRC_SEND:
 	case IBV_QPT_XRC_RECV:
+		return 0;
+	case IBV_QPT_RAW_PACKET:
 	case IBV_QPT_DRIVER:
-		log_info("create_qp: qp_type %d isn't there, RC, UC and UD are", attr->qp_type);
+		log_info("create_qp: qp_type %d isn't there, RC, UC, UD and XRC are",
+			 attr->qp_type);
 		return -EOPNOTSUPP;
 	default:
 		log_info("create_qp: qp_type %d is unknown; IBV_QPT_RC, _UC and _UD are right",
@@ -63,14 +66,15 @@ static int check_type(const struct ibv_qp_init_attr_ex *attr)
 static int check_mask(const struct ibv_qp_init_attr_ex *attr)
 {
 	const uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS |
-			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+			       IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+			       (attr->qp_type == IBV_QPT_XRC_RECV ? IBV_QP_INIT_ATTR_XRCD : 0);
 
 	if (attr->comp_mask & ~known) {
 		log_info("create_qp: comp_mask 0x%x: of its bits, 0x%x are there", attr->comp_mask,
 			 known);
 		return -EOPNOTSUPP;
 	}
-	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD)) {
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) && attr->qp_type != IBV_QPT_XRC_RECV) {
 		log_info("create_qp: comp_mask has no IBV_QP_INIT_ATTR_PD");
 		return -EINVAL;
 	}
@@ -114,7 +118,8 @@ static int start(struct dev_qp *qp, struct ibv_qp_init_attr_ex *attr)
 	rc = engine_add_qp(qp->engine, &qp->eqp);
 	if (!rc) {
 		list_append(&send_cq->send_qps, &qp->send_link);
-		list_append(&recv_cq->recv_qps, &qp->recv_link);
+		if (recv_cq)
+			list_append(&recv_cq->recv_qps, &qp->recv_link);
 	}
 	engine_unlock(qp->engine);
 	if (rc) {
@@ -154,18 +159,22 @@ static void free_qp(struct dev_qp *qp)
 	free(qp);
 }
 
-int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
+static int *cq_users(struct ibv_cq *cq)
+{
+	return cq ? &((struct dev_cq *)cq)->users : NULL;
+}
+
+static int *srq_users(struct ibv_srq *srq)
+{
+	return srq ? &((struct dev_srq *)srq)->users : NULL;
+}
+
+static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 {
 	struct dev_qp *qp;
 	int rc;
 
-	if (dev_forked(ctx))
-		return -EPERM;
-	rc = check_mask(attr);
-	if (!rc)
-		rc = check_references(ctx, attr);
-	if (!rc)
-		rc = check_type(attr);
+	rc = check_references(ctx, attr);
 	if (rc)
 		return rc;
 	qp = calloc(1, sizeof(*qp));
@@ -175,6 +184,8 @@ int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	qp->engine = ctx->engine;
 	qp->pd = ((struct dev_pd *)attr->pd)->root;
 	qp->sq_sig_all = attr->sq_sig_all;
+	list_init(&qp->send_link);
+	list_init(&qp->recv_link);
 	pthread_mutex_init(&qp->send_lock, NULL);
 	pthread_mutex_init(&qp->recv_lock, NULL);
 	if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)
@@ -187,26 +198,50 @@ int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	}
 	fill_public(qp, attr);
 	dev_object_add(ctx, DEV_QP, &qp->link,
-		       (int *[]){ &qp->pd->users, &((struct dev_cq *)attr->send_cq)->users,
-				  &((struct dev_cq *)attr->recv_cq)->users,
-				  attr->srq ? &((struct dev_srq *)attr->srq)->users : NULL },
+		       (int *[]){ &qp->pd->users, cq_users(attr->send_cq), cq_users(attr->recv_cq),
+				  srq_users(attr->srq) },
 		       4);
 	*out = qp;
 	return 0;
 }
 
-static void forget_peer(struct dev_qp *qp)
+int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, struct dev_qp **out)
 {
-	if (qp->expecting)
-		engine_forget_peer(qp->engine, &qp->eqp);
-	qp->expecting = false;
+	struct ibv_qp_init_attr_ex own = *attr;
+	int rc;
+
+	if (dev_forked(ctx))
+		return -EPERM;
+	rc = check_type(attr);
+	if (!rc)
+		rc = check_mask(attr);
+	if (rc)
+		return rc;
+	if (attr->qp_type == IBV_QPT_XRC_RECV)
+		return dev_xrc_target_create(ctx, attr, out);
+	/* An initiator receives nothing; what is given for it is ignored, as on other devices. */
+	if (attr->qp_type == IBV_QPT_XRC_SEND) {
+		own.recv_cq = NULL;
+		own.srq = NULL;
+	}
+	rc = create(ctx, &own, out);
+	if (!rc)
+		attr->cap = own.cap;
+	return rc;
+}
+
+static void forget_peer(struct engine *e, struct engine_qp *eqp, bool *expecting)
+{
+	if (*expecting)
+		engine_forget_peer(e, eqp);
+	*expecting = false;
 }
 
 /* Out of the engine: from here on no packet, completion or event of it comes. */
 static void stop(struct dev_qp *qp)
 {
 	engine_lock(qp->engine);
-	forget_peer(qp);
+	forget_peer(qp->engine, &qp->eqp, &qp->expecting);
 	engine_remove_qp(qp->engine, &qp->eqp);
 	list_remove(&qp->send_link);
 	list_remove(&qp->recv_link);
@@ -215,6 +250,10 @@ static void stop(struct dev_qp *qp)
 
 void dev_qp_release(struct dev_qp *qp)
 {
+	if (qp->target) {
+		dev_xrc_target_release(qp);
+		return;
+	}
 	stop(qp);
 	qp_destroy(&qp->eqp.qp);
 	pthread_mutex_destroy(&qp->ibv.qp_base.mutex);
@@ -224,24 +263,25 @@ void dev_qp_release(struct dev_qp *qp)
 
 static void clean_cqs(struct ibv_qp *ibv)
 {
-	dev_cq_clean((struct dev_cq *)ibv->send_cq, ibv->qp_num);
-	if (ibv->recv_cq != ibv->send_cq)
+	if (ibv->send_cq)
+		dev_cq_clean((struct dev_cq *)ibv->send_cq, ibv->qp_num);
+	if (ibv->recv_cq && ibv->recv_cq != ibv->send_cq)
 		dev_cq_clean((struct dev_cq *)ibv->recv_cq, ibv->qp_num);
 }
 
 int dev_qp_destroy(struct ibv_qp *ibv)
 {
 	struct dev_qp *qp = (struct dev_qp *)ibv;
-	struct dev_srq *srq = (struct dev_srq *)ibv->srq;
 
 	if (dev_forked(qp->ctx))
 		return 0;
+	if (qp->target)
+		return dev_xrc_target_close(qp);
 	stop(qp);
 	clean_cqs(ibv);
 	dev_object_remove(qp->ctx, &qp->link, NULL,
-			  (int *[]){ &qp->pd->users, &((struct dev_cq *)ibv->send_cq)->users,
-				     &((struct dev_cq *)ibv->recv_cq)->users,
-				     srq ? &srq->users : NULL },
+			  (int *[]){ &qp->pd->users, cq_users(ibv->send_cq), cq_users(ibv->recv_cq),
+				     srq_users(ibv->srq) },
 			  4);
 	dev_async_forget(qp->ctx, qp);
 	pthread_mutex_lock(&ibv->mutex);
@@ -268,27 +308,34 @@ static bool is_connected(const struct dev_qp *qp)
 	return qp->ibv.qp_base.qp_type != IBV_QPT_UD;
 }
 
+/* The transport's object: the queue pair's own, or the target's that it is a handle on. */
+static struct engine_qp *transport(struct dev_qp *qp)
+{
+	return qp->target ? &qp->target->eqp : &qp->eqp;
+}
+
 /* Under the engine lock: the flow the peer's packets come by changes with address, QPN and state.
  */
 static int modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask,
 		  const struct path *path, char *why, size_t why_len)
 {
 	bool readdress = mask & (IBV_QP_AV | IBV_QP_DEST_QPN);
-	bool was_expecting = qp->expecting;
+	bool *expecting = qp->target ? &qp->target->expecting : &qp->expecting;
+	bool was_expecting = *expecting;
+	struct engine_qp *eqp = transport(qp);
 	int state, rc;
 
 	if (readdress || ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET))
-		forget_peer(qp);
-	rc = qp_modify(&qp->eqp.qp, attr, mask, path, dev_mtu(qp->ctx->dev), now_ns(), why,
-		       why_len);
-	state = atomic_load(&qp->eqp.qp.state);
-	if (is_connected(qp) && !qp->expecting && (was_expecting || (!rc && readdress)) &&
+		forget_peer(qp->engine, eqp, expecting);
+	rc = qp_modify(&eqp->qp, attr, mask, path, dev_mtu(qp->ctx->dev), now_ns(), why, why_len);
+	state = atomic_load(&eqp->qp.state);
+	if (is_connected(qp) && !*expecting && (was_expecting || (!rc && readdress)) &&
 	    state != IBV_QPS_RESET) {
-		engine_expect_peer(qp->engine, &qp->eqp);
-		qp->expecting = true;
+		engine_expect_peer(qp->engine, eqp);
+		*expecting = true;
 	}
 	if (!rc)
-		engine_kick(qp->engine, &qp->eqp);
+		engine_kick(qp->engine, eqp);
 	return rc;
 }
 
@@ -343,7 +390,7 @@ int dev_qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, struct ibv_qp_ini
 	if (dev_forked(qp->ctx))
 		return -EPERM;
 	engine_lock(qp->engine);
-	qp_query(&qp->eqp.qp, attr);
+	qp_query(&transport(qp)->qp, attr);
 	engine_unlock(qp->engine);
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = ibv->qp_context,

@@ -159,6 +159,14 @@ static void wr_set_ud_addr(struct ibv_qp_ex *ibv, struct ibv_ah *ah, uint32_t qp
 	r->wr.wr.ud.remote_qkey = qkey;
 }
 
+static void wr_set_xrc_srqn(struct ibv_qp_ex *ibv, uint32_t srqn)
+{
+	struct built *r = last(ibv);
+
+	if (r)
+		r->wr.qp_type.xrc.remote_srqn = srqn;
+}
+
 static void wr_set_sge_list(struct ibv_qp_ex *ibv, size_t n, const struct ibv_sge *list)
 {
 	struct built *r = last(ibv);
@@ -280,9 +288,9 @@ static uint64_t supported(enum ibv_qp_type type)
 {
 	uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
-	if (type == IBV_QPT_RC || type == IBV_QPT_UC)
+	if (type != IBV_QPT_UD)
 		ops |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-	if (type == IBV_QPT_RC)
+	if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
 		ops |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
 		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	return ops;
@@ -309,6 +317,7 @@ int dev_qp_builder_create(struct dev_qp *qp, enum ibv_qp_type type, uint64_t sen
 	ibv->wr_send = wr_send;
 	ibv->wr_send_imm = wr_send_imm;
 	ibv->wr_set_ud_addr = wr_set_ud_addr;
+	ibv->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	ibv->wr_set_sge = wr_set_sge;
 	ibv->wr_set_sge_list = wr_set_sge_list;
 	ibv->wr_set_inline_data = wr_set_inline_data;

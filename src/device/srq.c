@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Shared receive queues: a receive queue of the transport that many queue pairs draw from. */
+/* Shared receive queues: a receive queue of the transport that many queue pairs draw from. With XRC
+ * peers name it by its number, and its completions go to a CQ of its own. */
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "device/device.h"
+#include "device/xrc.h"
 
 static void limit_reached(struct recv_queue *rq)
 {
@@ -26,7 +27,8 @@ static int check(const struct ibv_srq_attr *attr)
 	return 0;
 }
 
-int dev_srq_create(struct ibv_pd *ibv_pd, struct ibv_srq_init_attr *attr, struct ibv_srq **out)
+int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr *attr,
+		   struct dev_xrcd *xrcd, struct dev_cq *cq, struct ibv_srq **out)
 {
 	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
 	struct dev_context *ctx = dev_context_of(ibv_pd->context);
@@ -35,13 +37,13 @@ int dev_srq_create(struct ibv_pd *ibv_pd, struct ibv_srq_init_attr *attr, struct
 
 	if (dev_forked(ctx))
 		return -EPERM;
-	rc = check(&attr->attr);
+	rc = check(attr);
 	if (rc)
 		return rc;
 	srq = calloc(1, sizeof(*srq));
 	if (!srq)
 		return -ENOMEM;
-	rc = recv_queue_init(&srq->rq, attr->attr.max_wr, attr->attr.max_sge, pd);
+	rc = recv_queue_init(&srq->rq, attr->max_wr, attr->max_sge, pd);
 	if (rc) {
 		free(srq);
 		return rc;
@@ -50,20 +52,28 @@ int dev_srq_create(struct ibv_pd *ibv_pd, struct ibv_srq_init_attr *attr, struct
 	srq->ctx = ctx;
 	srq->pd = pd;
 	srq->ibv.context = ibv_pd->context;
-	srq->ibv.srq_context = attr->srq_context;
+	srq->ibv.srq_context = srq_context;
 	srq->ibv.pd = ibv_pd;
 	pthread_mutex_init(&srq->ibv.mutex, NULL);
 	pthread_cond_init(&srq->ibv.cond, NULL);
 	pthread_mutex_init(&srq->post_lock, NULL);
-	attr->attr.max_wr = srq->rq.ring.max;
-	attr->attr.max_sge = srq->rq.max_sge;
-	dev_object_add(ctx, DEV_SRQ, &srq->link, (int *[]){ &pd->users }, 1);
+	attr->max_wr = srq->rq.ring.max;
+	attr->max_sge = srq->rq.max_sge;
+	srq->rq.cq = srq->cq = cq;
+	srq->xrcd = xrcd;
+	dev_object_add(ctx, DEV_SRQ, &srq->link,
+		       (int *[]){ &pd->users, xrcd ? &xrcd->users : NULL, cq ? &cq->users : NULL },
+		       3);
+	if (xrcd)
+		xrc_srq_add(srq);
 	*out = &srq->ibv;
 	return 0;
 }
 
 void dev_srq_release(struct dev_srq *srq)
 {
+	if (srq->xrcd)
+		xrc_srq_remove(srq);
 	recv_queue_destroy(&srq->rq);
 	pthread_mutex_destroy(&srq->post_lock);
 	pthread_mutex_destroy(&srq->ibv.mutex);
@@ -78,11 +88,18 @@ int dev_srq_destroy(struct ibv_srq *ibv)
 
 	if (dev_forked(srq->ctx))
 		return 0;
-	rc = dev_object_remove(srq->ctx, &srq->link, &srq->users, (int *[]){ &srq->pd->users }, 1);
+	/* No message must find it any more when its CQ may go. */
+	if (srq->xrcd)
+		xrc_srq_remove(srq);
+	rc = dev_object_remove(srq->ctx, &srq->link, &srq->users,
+			       (int *[]){ &srq->pd->users, srq->xrcd ? &srq->xrcd->users : NULL,
+					  srq->cq ? &srq->cq->users : NULL },
+			       3);
 	if (rc) {
 		log_info("destroy_srq: %d queue pairs use it", srq->users);
 		return rc;
 	}
+	srq->xrcd = NULL;
 	dev_async_forget(srq->ctx, srq);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != srq->async_read)
@@ -116,6 +133,7 @@ static int resize(struct dev_srq *srq, uint32_t max_wr)
 
 		recv_queue_post(&bigger, &wr);
 	}
+	bigger.cq = old.cq;
 	bigger.on_limit = old.on_limit;
 	atomic_store(&bigger.limit, atomic_load(&old.limit));
 	srq->rq = bigger;
@@ -164,6 +182,18 @@ int dev_srq_query(struct ibv_srq *ibv, struct ibv_srq_attr *attr)
 		.max_sge = srq->rq.max_sge,
 		.srq_limit = atomic_load(&srq->rq.limit),
 	};
+	return 0;
+}
+
+int dev_srq_num(const struct ibv_srq *ibv, uint32_t *num)
+{
+	const struct dev_srq *srq = (const struct dev_srq *)ibv;
+
+	if (!srq->xrcd) {
+		log_info("get_srq_num: only an XRC SRQ has a number");
+		return -EINVAL;
+	}
+	*num = srq->srqn;
 	return 0;
 }
 

@@ -11,6 +11,8 @@
 
 static bool opcode_allowed(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
 {
+	if (type == IBV_QPT_XRC_RECV)
+		return false;
 	switch (opcode) {
 	case IBV_WR_SEND:
 	case IBV_WR_SEND_WITH_IMM:
@@ -21,7 +23,7 @@ static bool opcode_allowed(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
 	case IBV_WR_RDMA_READ:
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
-		return type == IBV_QPT_RC;
+		return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 	case IBV_WR_LOCAL_INV:
 	case IBV_WR_BIND_MW:
 	case IBV_WR_SEND_WITH_INV:
@@ -67,7 +69,7 @@ static int check_wr(const struct qp *qp, const struct ibv_send_wr *wr, const str
 	     wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
 	    *len < 8)
 		return refuse(qp, "an atomic's local buffer holds 8 bytes", (unsigned)*len, 8);
-	if (qp->cfg.type == IBV_QPT_RC && qp->req.max_reads == 0 && state == IBV_QPS_RTS &&
+	if (qp_is_reliable(qp) && qp->req.max_reads == 0 && state == IBV_QPS_RTS &&
 	    (wr->opcode == IBV_WR_RDMA_READ || wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP))
 		return refuse(qp, "READ and atomics need max_rd_atomic of at least 1", 0, 1);
 	if (qp->cfg.type == IBV_QPT_UD) {
@@ -134,6 +136,7 @@ int qp_post_send(struct qp *qp, const struct ibv_send_wr *wr, const struct path 
 	w->opcode = (uint8_t)wr->opcode;
 	w->send_flags = (uint8_t)wr->send_flags;
 	w->imm = wr->imm_data;
+	w->dest_srqn = wr->qp_type.xrc.remote_srqn & PSN_MASK;
 	w->len = (uint32_t)len;
 	copy_data(w, wr);
 	copy_target(qp, w, wr, path);

@@ -30,7 +30,8 @@ static void set_state(struct qp *qp, enum ibv_qp_state state)
 
 static int check_config(const struct qp_config *c)
 {
-	if (c->type != IBV_QPT_RC && c->type != IBV_QPT_UC && c->type != IBV_QPT_UD)
+	if (c->type != IBV_QPT_RC && c->type != IBV_QPT_UC && c->type != IBV_QPT_UD &&
+	    c->type != IBV_QPT_XRC_SEND && c->type != IBV_QPT_XRC_RECV)
 		return -EOPNOTSUPP;
 	if (c->cap.max_send_wr > QP_MAX_WR || c->cap.max_recv_wr > QP_MAX_WR ||
 	    c->cap.max_send_sge > QP_MAX_SGE || c->cap.max_recv_sge > QP_MAX_SGE ||
@@ -44,6 +45,8 @@ static int init_queues(struct qp *qp)
 	struct ibv_qp_cap *cap = &qp->cfg.cap;
 	uint32_t sges = cap->max_send_sge * (uint32_t)sizeof(struct ibv_sge);
 	uint32_t data = cap->max_inline_data > sges ? cap->max_inline_data : sges;
+	bool own_rq = !qp->cfg.srq && qp->cfg.type != IBV_QPT_XRC_SEND &&
+		      qp->cfg.type != IBV_QPT_XRC_RECV;
 	int ret;
 
 	/* The room an SGE list takes anyway is given to inline data. */
@@ -51,8 +54,8 @@ static int init_queues(struct qp *qp)
 	ret = ring_init(&qp->sq, cap->max_send_wr, (uint32_t)sizeof(struct send_wqe) + data);
 	if (ret)
 		return ret;
-	ret = recv_queue_init(&qp->rq, qp->cfg.srq ? 0 : cap->max_recv_wr,
-			      qp->cfg.srq ? 0 : cap->max_recv_sge, qp->cfg.pd);
+	ret = recv_queue_init(&qp->rq, own_rq ? cap->max_recv_wr : 0,
+			      own_rq ? cap->max_recv_sge : 0, qp->cfg.pd);
 	if (ret)
 		return ret;
 	return responder_init(qp);
@@ -73,6 +76,24 @@ void qp_counters_add(struct qp_counters *sum, const struct qp_counters *c)
 	sum->duplicates += c->duplicates;
 }
 
+uint8_t qp_service_bits(const struct qp *qp)
+{
+	switch (qp->cfg.type) {
+	case IBV_QPT_UC:
+		return WIRE_UC << 5;
+	case IBV_QPT_UD:
+		return WIRE_UD << 5;
+	case IBV_QPT_XRC_SEND:
+	case IBV_QPT_XRC_RECV:
+		return WIRE_XRC << 5;
+	case IBV_QPT_RC:
+	case IBV_QPT_RAW_PACKET:
+	case IBV_QPT_DRIVER:
+		break;
+	}
+	return WIRE_RC << 5;
+}
+
 uint16_t qp_sport(const struct qp *qp, uint32_t dest_qpn)
 {
 	return qp->cfg.sport ? qp->cfg.sport(qp->qpn, dest_qpn) : FIXED_SPORT;
@@ -86,8 +107,12 @@ int qp_init(struct qp *qp, struct qp_config *config)
 	ret = check_config(&qp->cfg);
 	if (ret)
 		return ret;
-	if (qp->cfg.cap.max_send_sge == 0)
+	if (qp->cfg.type == IBV_QPT_XRC_RECV)
+		qp->cfg.cap = (struct ibv_qp_cap){ 0 };
+	else if (qp->cfg.cap.max_send_sge == 0)
 		qp->cfg.cap.max_send_sge = 1;
+	if (qp->cfg.type == IBV_QPT_XRC_SEND)
+		qp->cfg.cap.max_recv_wr = qp->cfg.cap.max_recv_sge = 0;
 	if (qp->cfg.window_bytes == 0)
 		qp->cfg.window_bytes = DEFAULT_WINDOW_BYTES;
 	retry_init(&qp->retry);
@@ -126,7 +151,7 @@ static void enter_error(struct qp *qp)
 	retry_stop(qp);
 	completer_flush_send(qp);
 	responder_flush(qp);
-	if (qp->cfg.srq)
+	if (qp->cfg.srq || qp->cfg.type == IBV_QPT_XRC_RECV)
 		qp->cfg.ops->event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
@@ -140,7 +165,7 @@ void qp_fatal(struct qp *qp, enum ibv_event_type event)
 
 void qp_send_error(struct qp *qp)
 {
-	if (qp->cfg.type == IBV_QPT_RC) {
+	if (qp_is_reliable(qp)) {
 		enter_error(qp);
 		return;
 	}
@@ -163,15 +188,19 @@ void qp_set_local(struct qp *qp, uint32_t mtu, uint32_t window)
 	set_window(qp);
 }
 
-static int start(struct qp *qp, const struct ibv_qp_attr *attr, enum ibv_qp_state to,
+static int start(struct qp *qp, const struct ibv_qp_attr *attr, int mask, enum ibv_qp_state to,
 		 uint32_t port_mtu)
 {
+	/* One half of XRC is given only what it needs. */
+	uint32_t depth = mask & IBV_QP_MAX_DEST_RD_ATOMIC ? attr->max_dest_rd_atomic : 0;
+
 	if (to == IBV_QPS_RTR) {
 		qp->mtu = qp->cfg.type == IBV_QPT_UD ? port_mtu : 128u << attr->path_mtu;
-		return responder_start(qp, psn_make(attr->rq_psn), attr->max_dest_rd_atomic);
+		return responder_start(qp, psn_make(attr->rq_psn), depth);
 	}
 	if (to == IBV_QPS_RTS && state_of(qp) == IBV_QPS_RTR) {
-		requester_start(qp, psn_make(attr->sq_psn), attr->max_rd_atomic);
+		requester_start(qp, psn_make(attr->sq_psn),
+				mask & IBV_QP_MAX_QP_RD_ATOMIC ? attr->max_rd_atomic : 0);
 		set_window(qp);
 		completer_start(qp, psn_make(attr->sq_psn));
 	}
@@ -194,6 +223,17 @@ static void apply_live(struct qp *qp, const struct ibv_qp_attr *attr, int mask,
 		qp->req.max_reads = attr->max_rd_atomic;
 }
 
+/* Programs give both halves of XRC what RC needs; what a half has no use for is left out, as other
+ * devices do. */
+static int own_mask(const struct qp *qp, int mask)
+{
+	if (qp->cfg.type == IBV_QPT_XRC_SEND)
+		mask &= ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (qp->cfg.type == IBV_QPT_XRC_RECV)
+		mask &= ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+	return mask;
+}
+
 int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const struct path *path,
 	      uint32_t port_mtu, uint64_t now_ns, char *why, size_t why_len)
 {
@@ -202,6 +242,7 @@ int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const str
 	int ret;
 
 	(void)now_ns;
+	mask = own_mask(qp, mask);
 	if ((mask & IBV_QP_CUR_STATE) && attr->cur_qp_state != from) {
 		snprintf(why, why_len, "cur_qp_state is %s, but the queue pair is in %s",
 			 qp_state_name(attr->cur_qp_state), qp_state_name(from));
@@ -212,7 +253,7 @@ int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const str
 		ret = qp_attr_check_values(attr, mask, path, port_mtu, why, why_len);
 	if (ret)
 		return ret;
-	if (start(qp, attr, to, port_mtu)) {
+	if (start(qp, attr, mask, to, port_mtu)) {
 		snprintf(why, why_len, "out of memory");
 		return ENOMEM;
 	}
@@ -239,19 +280,12 @@ void qp_query(const struct qp *qp, struct ibv_qp_attr *attr)
 
 static bool service_matches(const struct qp *qp, const struct packet *pkt)
 {
-	switch (opcode_service(pkt->opcode)) {
-	case WIRE_RC:
-		return qp->cfg.type == IBV_QPT_RC;
-	case WIRE_UC:
-		return qp->cfg.type == IBV_QPT_UC;
-	case WIRE_UD:
-		return qp->cfg.type == IBV_QPT_UD;
-	case WIRE_RD:
-	case WIRE_CNP:
-	case WIRE_XRC:
-		break;
-	}
-	return false;
+	if ((pkt->opcode & 0xe0) != qp_service_bits(qp))
+		return false;
+	/* The halves of XRC: a target has no requester, an initiator no responder. */
+	if (pkt->op->flags & OPF_RESPONSE)
+		return qp->cfg.type != IBV_QPT_XRC_RECV;
+	return qp->cfg.type != IBV_QPT_XRC_SEND;
 }
 
 static bool can_receive(enum ibv_qp_state state)

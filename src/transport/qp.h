@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A queue pair of the transport: RC, UC or UD (XRC later). Pure: time, packets and calls come in as
+ * A queue pair of the transport: RC, UC, UD, or one half of XRC. Pure: time, packets and calls come in as
  * arguments; packets leave through an outbox, completions and events through struct qp_ops. The
  * engine serialises all calls but qp_post_*, which may run beside them (one poster at a time per
  * queue).
  *
  * After anything happened to a QP the engine asks qp_tx() for what may be sent now and
  * qp_next_deadline() for when qp_tick() is due: nobody keeps wake-up flags.
+ *
+ * XRC (IBA annex A14) splits RC in two: an initiator (IBV_QPT_XRC_SEND) has a requester and a
+ * completer, a target (IBV_QPT_XRC_RECV) a responder. A target has neither protection domain nor
+ * receive queue: each request names a shared receive queue of its domain, which brings both.
  */
 #ifndef ROCELINK_TRANSPORT_QP_H
 #define ROCELINK_TRANSPORT_QP_H
@@ -46,7 +50,10 @@ struct qp_config {
 	const void *pd;
 	void *send_cq, *recv_cq;
 	struct recv_queue *srq; /* or NULL */
-	struct ibv_qp_cap cap;	/* as asked; qp_init rounds up and writes back what it gives */
+	/* XRC target: the SRQ of its domain with this number, or NULL. */
+	struct recv_queue *(*find_srq)(void *xrcd, uint32_t srqn);
+	void *xrcd;
+	struct ibv_qp_cap cap; /* as asked; qp_init rounds up and writes back what it gives */
 	bool sq_sig_all;
 	uint32_t window_bytes; /* unacknowledged data at most; 0: a default */
 	/* UDP source port of packets from the first queue pair to the second; NULL: a fixed one. */
@@ -84,6 +91,16 @@ struct qp {
 };
 
 void qp_counters_add(struct qp_counters *sum, const struct qp_counters *c);
+
+/* Acknowledged and retried: RC and both halves of XRC. */
+static inline bool qp_is_reliable(const struct qp *qp)
+{
+	return qp->cfg.type == IBV_QPT_RC || qp->cfg.type == IBV_QPT_XRC_SEND ||
+	       qp->cfg.type == IBV_QPT_XRC_RECV;
+}
+
+/* The opcode bits of its service. */
+uint8_t qp_service_bits(const struct qp *qp);
 
 /* UDP source port of this QP's packets to that one. */
 uint16_t qp_sport(const struct qp *qp, uint32_t dest_qpn);

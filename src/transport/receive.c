@@ -8,7 +8,7 @@ bool receive_take(struct qp *qp)
 	struct responder *r = &qp->resp;
 
 	if (!r->recv_taken)
-		r->recv_taken = recv_queue_take(qp->cfg.srq ? qp->cfg.srq : &qp->rq, r->recv);
+		r->recv_taken = recv_queue_take(r->queue, r->recv);
 	return r->recv_taken;
 }
 
@@ -24,7 +24,8 @@ void receive_complete(struct qp *qp, const struct packet *pkt, enum ibv_wc_statu
 
 	if (pkt) {
 		wc.byte_len = r->offset;
-		wc.src_qp = qp->attr.dest_qp_num;
+		/* What a program needs beside the target's number is whose message it is: the SRQ. */
+		wc.src_qp = qp->cfg.type == IBV_QPT_XRC_RECV ? pkt->xrc_srqn : qp->attr.dest_qp_num;
 		if (pkt->op->kind == OP_WRITE)
 			wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
 		if (pkt->op->headers & HDR_IMM) {
@@ -33,7 +34,27 @@ void receive_complete(struct qp *qp, const struct packet *pkt, enum ibv_wc_statu
 		}
 	}
 	r->recv_taken = false;
-	qp->cfg.ops->complete(qp->cfg.recv_cq, &wc, status != IBV_WC_SUCCESS || pkt->solicited);
+	qp->cfg.ops->complete(r->queue->cq ? r->queue->cq : qp->cfg.recv_cq, &wc,
+			      status != IBV_WC_SUCCESS || pkt->solicited);
+}
+
+static struct recv_queue *named_srq(const struct qp *qp, const struct packet *pkt)
+{
+	return qp->cfg.find_srq(qp->cfg.xrcd, pkt->xrc_srqn);
+}
+
+enum fault receive_domain(const struct qp *qp, const struct packet *pkt, const void **pd)
+{
+	const struct recv_queue *srq;
+
+	*pd = qp->cfg.pd;
+	if (qp->cfg.type != IBV_QPT_XRC_RECV)
+		return FAULT_NONE;
+	srq = named_srq(qp, pkt);
+	if (!srq)
+		return FAULT_XRC_SRQ;
+	*pd = srq->pd;
+	return FAULT_NONE;
 }
 
 static bool begins(const struct packet *pkt)
@@ -54,6 +75,24 @@ static enum fault check_sequence(const struct responder *r, const struct packet 
 	if (begins(pkt))
 		return r->message == MESSAGE_NONE ? FAULT_NONE : FAULT_OPCODE_SEQUENCE;
 	return r->message == kind ? FAULT_NONE : FAULT_OPCODE_SEQUENCE;
+}
+
+/* XRC: every packet of a message names the same SRQ. */
+static enum fault check_srq(struct qp *qp, const struct packet *pkt)
+{
+	struct responder *r = &qp->resp;
+	struct recv_queue *srq;
+
+	if (qp->cfg.type != IBV_QPT_XRC_RECV)
+		return FAULT_NONE;
+	srq = named_srq(qp, pkt);
+	if (!srq)
+		return FAULT_XRC_SRQ;
+	if (!begins(pkt))
+		return srq == r->queue ? FAULT_NONE : FAULT_OPCODE_SEQUENCE;
+	r->queue = srq;
+	r->pd = srq->pd;
+	return FAULT_NONE;
 }
 
 /* FIRST and MIDDLE carry exactly the path MTU, LAST at least a byte, none more than it. */
@@ -81,8 +120,8 @@ static enum fault place_send(struct qp *qp, const struct packet *pkt, uint32_t o
 		return FAULT_NO_RECEIVE;
 	if ((uint64_t)offset + pkt->payload_len > recv->len)
 		return FAULT_RECEIVE_LENGTH;
-	if (mem_scatter(qp->cfg.mem, qp->cfg.srq ? qp->cfg.srq->pd : qp->cfg.pd, recv->sge,
-			recv->num_sge, offset, pkt->payload, pkt->payload_len))
+	if (mem_scatter(qp->cfg.mem, qp->resp.queue->pd, recv->sge, recv->num_sge, offset,
+			pkt->payload, pkt->payload_len))
 		return FAULT_RECEIVE_KEY;
 	return FAULT_NONE;
 }
@@ -94,7 +133,7 @@ static enum fault check_reth(const struct qp *qp, const struct packet *pkt)
 	if (pkt->dma_len > QP_MAX_MSG)
 		return FAULT_LENGTH;
 	/* C9-88: the R_Key of a zero-length WRITE isn't checked. */
-	if (pkt->dma_len && mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, pkt->dma_len,
+	if (pkt->dma_len && mem_check(qp->cfg.mem, qp->resp.pd, pkt->rkey, pkt->va, pkt->dma_len,
 				      IBV_ACCESS_REMOTE_WRITE))
 		return FAULT_ACCESS;
 	return FAULT_NONE;
@@ -121,7 +160,7 @@ static enum fault place_write(struct qp *qp, const struct packet *pkt, uint32_t 
 		return FAULT_NO_RECEIVE;
 	if (pkt->payload_len == 0)
 		return FAULT_NONE;
-	if (mem_write(qp->cfg.mem, qp->cfg.pd, r->rkey, r->va + offset, pkt->payload_len,
+	if (mem_write(qp->cfg.mem, r->pd, r->rkey, r->va + offset, pkt->payload_len,
 		      IBV_ACCESS_REMOTE_WRITE, pkt->payload))
 		return FAULT_ACCESS;
 	return FAULT_NONE;
@@ -134,6 +173,8 @@ enum fault receive_message_packet(struct qp *qp, const struct packet *pkt)
 	enum fault fault;
 
 	fault = check_sequence(r, pkt);
+	if (!fault)
+		fault = check_srq(qp, pkt);
 	if (!fault)
 		fault = check_length(qp, pkt);
 	if (!fault)

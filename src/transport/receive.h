@@ -19,6 +19,10 @@ enum fault receive_message_packet(struct qp *qp, const struct packet *pkt);
 /* Take a receive work request unless one is taken. False: none is posted. */
 bool receive_take(struct qp *qp);
 
+/* Whose memory may this request name? The queue pair's protection domain; XRC: that of the SRQ it
+ * names, FAULT_XRC_SRQ if the domain has none of this number. */
+enum fault receive_domain(const struct qp *qp, const struct packet *pkt, const void **pd);
+
 /* Complete the taken receive: from the message's last packet, or with pkt NULL an error status. */
 void receive_complete(struct qp *qp, const struct packet *pkt, enum ibv_wc_status status);
 

@@ -127,7 +127,7 @@ static bool may_send(const struct qp *qp, const struct send_wqe *w, uint32_t *ps
 	const struct requester *req = &qp->req;
 
 	*psns = 1;
-	if (qp->cfg.type != IBV_QPT_RC)
+	if (!qp_is_reliable(qp))
 		return true;
 	if (req->pkt == 0 && (w->send_flags & IBV_SEND_FENCE) && reads_out(req))
 		return false;
@@ -140,13 +140,6 @@ static bool may_send(const struct qp *qp, const struct send_wqe *w, uint32_t *ps
 		}
 	}
 	return outstanding(qp) < req->window;
-}
-
-static uint8_t service_bits(const struct qp *qp)
-{
-	if (qp->cfg.type == IBV_QPT_UC)
-		return WIRE_UC << 5;
-	return qp->cfg.type == IBV_QPT_UD ? WIRE_UD << 5 : WIRE_RC << 5;
 }
 
 static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t offset,
@@ -163,6 +156,7 @@ static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t
 	p->rkey = w->rkey;
 	p->dma_len = w->len;
 	p->imm = w->imm;
+	p->xrc_srqn = w->dest_srqn;
 	if (qp->cfg.type == IBV_QPT_UD) {
 		p->dest_qpn = w->dest_qpn;
 		p->qkey = w->qkey;
@@ -238,7 +232,7 @@ static bool ack_wanted(struct qp *qp)
 	struct requester *req = &qp->req;
 	uint32_t psns;
 
-	if (qp->cfg.type != IBV_QPT_RC)
+	if (!qp_is_reliable(qp))
 		return false;
 	return ++req->since_ack_req * ACK_REQUESTS_PER_WINDOW >= req->window ||
 	       !next_packet(qp, &psns);
@@ -258,7 +252,7 @@ static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psn
 	uint8_t *out;
 
 	p.opcode = (uint8_t)(segment_opcode((enum ibv_wr_opcode)w->opcode, position) |
-			     service_bits(qp));
+			     qp_service_bits(qp));
 	if (!send_wqe_wants_response(w))
 		p.payload_len = w->len - offset < qp->req.mtu ? w->len - offset : qp->req.mtu;
 	fill_headers(qp, w, offset, psns, &p);
@@ -291,11 +285,11 @@ static void complete_sent(struct qp *qp)
 bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *budget)
 {
 	struct requester *req = &qp->req;
-	bool connected = qp->cfg.type == IBV_QPT_RC;
+	bool reliable = qp_is_reliable(qp);
 	struct send_wqe *w;
 	uint32_t psns;
 
-	if (connected && retry_blocked(&qp->retry))
+	if (reliable && retry_blocked(&qp->retry))
 		return false;
 	while (!req->fault && (w = next_packet(qp, &psns))) {
 		struct psn psn = req->psn;
@@ -311,7 +305,7 @@ bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *
 			break;
 		case PUT_DONE:
 			--*budget;
-			if (connected)
+			if (reliable)
 				retry_sent(qp, psn, fresh, now_ns);
 			else
 				complete_sent(qp);

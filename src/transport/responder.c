@@ -27,6 +27,7 @@ static const struct {
 	[FAULT_ACCESS]          = { "R_Key or access",  NAK_REMOTE_ACCESS,      IBV_EVENT_QP_ACCESS_ERR, IBV_WC_SUCCESS },
 	[FAULT_UNALIGNED]       = { "atomic alignment", NAK_INVALID_REQUEST,    IBV_EVENT_QP_REQ_ERR,    IBV_WC_SUCCESS },
 	[FAULT_READ_DEPTH]      = { "READ depth",       NAK_INVALID_REQUEST,    IBV_EVENT_QP_REQ_ERR,    IBV_WC_SUCCESS },
+	[FAULT_XRC_SRQ]         = { "XRC SRQ number",   NAK_INVALID_REQUEST,    IBV_EVENT_QP_REQ_ERR,    IBV_WC_SUCCESS },
 	[FAULT_GONE]            = { "memory gone",      NAK_REMOTE_ACCESS,      IBV_EVENT_QP_ACCESS_ERR, IBV_WC_SUCCESS },
 };
 /* clang-format on */
@@ -41,13 +42,23 @@ uint32_t responder_mtu(const struct qp *qp, const struct packet *pkt)
 	return pkt->mtu ? pkt->mtu : qp->mtu;
 }
 
+/* Any SRQ's receive fits an XRC target. */
+static uint32_t receive_sges(const struct qp *qp)
+{
+	if (qp->cfg.type == IBV_QPT_XRC_RECV)
+		return QP_MAX_SGE;
+	return qp->cfg.srq ? qp->cfg.srq->max_sge : qp->rq.max_sge;
+}
+
 int responder_init(struct qp *qp)
 {
-	const struct recv_queue *rq = qp->cfg.srq ? qp->cfg.srq : &qp->rq;
+	struct recv_wqe *recv =
+		calloc(1, sizeof(*recv) + receive_sges(qp) * sizeof(struct ibv_sge));
 
 	memset(&qp->resp, 0, sizeof(qp->resp));
-	qp->resp.recv = calloc(1, sizeof(struct recv_wqe) + rq->max_sge * sizeof(struct ibv_sge));
-	return qp->resp.recv ? 0 : -ENOMEM;
+	qp->resp.recv = recv;
+	responder_reset(qp);
+	return recv ? 0 : -ENOMEM;
 }
 
 void responder_reset(struct qp *qp)
@@ -58,6 +69,10 @@ void responder_reset(struct qp *qp)
 	free(r->replies);
 	free(r->atomics);
 	*r = (struct responder){ .recv = recv };
+	if (qp->cfg.type == IBV_QPT_XRC_RECV)
+		return;
+	r->queue = qp->cfg.srq ? qp->cfg.srq : &qp->rq;
+	r->pd = qp->cfg.pd;
 }
 
 void responder_destroy(struct qp *qp)
@@ -158,20 +173,25 @@ static bool owe_reply(struct responder *r, const struct reply *reply)
 	return true;
 }
 
-static enum fault read_fault(const struct qp *qp, const struct packet *pkt)
+static enum fault read_fault(const struct qp *qp, const struct packet *pkt, const void **pd)
 {
+	enum fault fault = receive_domain(qp, pkt, pd);
+
+	if (fault)
+		return fault;
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ))
 		return FAULT_OPCODE;
 	if (pkt->dma_len > QP_MAX_MSG)
 		return FAULT_LENGTH;
 	/* C9-88: the R_Key of a zero-length READ isn't checked. */
-	if (pkt->dma_len && mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, pkt->dma_len,
-				      IBV_ACCESS_REMOTE_READ))
+	if (pkt->dma_len &&
+	    mem_check(qp->cfg.mem, *pd, pkt->rkey, pkt->va, pkt->dma_len, IBV_ACCESS_REMOTE_READ))
 		return FAULT_ACCESS;
 	return FAULT_NONE;
 }
 
-static struct reply read_reply(const struct qp *qp, const struct packet *pkt, bool duplicate)
+static struct reply read_reply(const struct qp *qp, const struct packet *pkt, const void *pd,
+			       bool duplicate)
 {
 	return (struct reply){
 		.psn = pkt->psn,
@@ -179,6 +199,7 @@ static struct reply read_reply(const struct qp *qp, const struct packet *pkt, bo
 		.duplicate = duplicate,
 		.va = pkt->va,
 		.rkey = pkt->rkey,
+		.pd = pd,
 		.left = pkt->dma_len,
 		.mtu = responder_mtu(qp, pkt),
 	};
@@ -187,7 +208,8 @@ static struct reply read_reply(const struct qp *qp, const struct packet *pkt, bo
 static enum fault execute_read(struct qp *qp, const struct packet *pkt)
 {
 	struct responder *r = &qp->resp;
-	enum fault fault = read_fault(qp, pkt);
+	const void *pd;
+	enum fault fault = read_fault(qp, pkt, &pd);
 	struct reply reply;
 
 	if (fault)
@@ -195,7 +217,7 @@ static enum fault execute_read(struct qp *qp, const struct packet *pkt)
 	if (fresh_replies(r) >= r->depth)
 		return FAULT_READ_DEPTH;
 	r->msn = (r->msn + 1) & PSN_MASK;
-	reply = read_reply(qp, pkt, false);
+	reply = read_reply(qp, pkt, pd, false);
 	if (!owe_reply(r, &reply))
 		return FAULT_READ_DEPTH;
 	r->epsn = psn_add(r->epsn, requester_packets(pkt->dma_len, responder_mtu(qp, pkt)));
@@ -231,16 +253,20 @@ static enum fault execute_atomic(struct qp *qp, const struct packet *pkt)
 	struct responder *r = &qp->resp;
 	struct reply reply = { .psn = pkt->psn, .atomic = true };
 	struct atomic_op op = { .pkt = pkt };
+	const void *pd;
+	enum fault fault = receive_domain(qp, pkt, &pd);
 
+	if (fault)
+		return fault;
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC))
 		return FAULT_OPCODE;
 	if (pkt->va & 7)
 		return FAULT_UNALIGNED;
-	if (mem_check(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC))
+	if (mem_check(qp->cfg.mem, pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC))
 		return FAULT_ACCESS;
 	if (fresh_replies(r) >= r->depth || r->reply_tail - r->reply_head == r->reply_slots)
 		return FAULT_READ_DEPTH;
-	if (mem_use(qp->cfg.mem, qp->cfg.pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC,
+	if (mem_use(qp->cfg.mem, pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC,
 		    atomic_execute, &op))
 		return FAULT_ACCESS;
 	if (op.unaligned)
@@ -270,11 +296,13 @@ static enum drop duplicate_read(struct qp *qp, const struct packet *pkt)
 {
 	struct responder *r = &qp->resp;
 	struct psn end = psn_add(pkt->psn, requester_packets(pkt->dma_len, responder_mtu(qp, pkt)));
-	struct reply reply = read_reply(qp, pkt, true);
+	struct reply reply;
+	const void *pd;
 
-	if (reply_pending(r, pkt->psn) || psn_diff(end, r->epsn) > 0 || read_fault(qp, pkt) ||
+	if (reply_pending(r, pkt->psn) || psn_diff(end, r->epsn) > 0 || read_fault(qp, pkt, &pd) ||
 	    r->reply_tail - r->reply_head >= r->reply_slots / 2)
 		return DROP_DUPLICATE;
+	reply = read_reply(qp, pkt, pd, true);
 	owe_reply(r, &reply);
 	return DROP_NONE;
 }
@@ -375,6 +403,16 @@ enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns)
 	}
 	respond_fault(qp, fault);
 	return DROP_NONE;
+}
+
+void responder_forget_srq(struct qp *qp, const struct recv_queue *srq)
+{
+	struct responder *r = &qp->resp;
+
+	if (r->queue != srq)
+		return;
+	r->queue = NULL;
+	r->recv_taken = false;
 }
 
 void responder_flush(struct qp *qp)

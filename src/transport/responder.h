@@ -19,6 +19,7 @@
 #include "wire/psn.h"
 
 struct qp;
+struct recv_queue;
 struct recv_wqe;
 
 /* What the responder finds wrong with a request (RC: reply in respond_fault's table). */
@@ -34,6 +35,7 @@ enum fault {
 	FAULT_UNALIGNED,       /* atomic not on 8 bytes */
 	FAULT_READ_DEPTH,      /* more READs and atomics than max_dest_rd_atomic */
 	FAULT_GONE,	       /* memory deregistered while a READ was being answered */
+	FAULT_XRC_SRQ,	       /* XRC: no such SRQ in the target's domain */
 	FAULT_COUNT
 };
 const char *fault_name(enum fault fault);
@@ -47,6 +49,7 @@ struct reply {
 	uint64_t result; /* atomic */
 	uint64_t va;	 /* READ: next byte to send */
 	uint32_t rkey;
+	const void *pd;
 	uint32_t left;	  /* bytes still to send */
 	uint32_t packets; /* sent so far */
 	uint32_t mtu;	  /* READ: of each response packet but the last */
@@ -66,7 +69,11 @@ struct responder {
 	uint32_t msn;	      /* 24 bits */
 	enum message message; /* in progress */
 	uint32_t offset;      /* bytes of it received */
-	uint64_t va;	      /* WRITE: from the RETH */
+	/* Where receives come from, and the protection domain of the memory that requests may name;
+	 * with XRC those of the SRQ that the message in progress names. */
+	struct recv_queue *queue;
+	const void *pd;
+	uint64_t va; /* WRITE: from the RETH */
 	uint32_t rkey, dma_len;
 	struct recv_wqe *recv; /* the receive being filled; storage of the responder's */
 	bool recv_taken;
@@ -105,6 +112,9 @@ bool responder_tx(struct qp *qp, struct outbox *box, uint32_t *budget);
 /* Send the ACK or NAK owed, unless responses that come before it are. True when the outbox is full.
  */
 bool responder_tx_ack(struct qp *qp, struct outbox *box);
+
+/* This SRQ goes away: a receive taken from it for a message in progress is forgotten. */
+void responder_forget_srq(struct qp *qp, const struct recv_queue *srq);
 
 /* Complete the receive in progress and all posted ones with IBV_WC_WR_FLUSH_ERR. */
 void responder_flush(struct qp *qp);

@@ -29,6 +29,7 @@ static enum drop uc_fault_drop(enum fault fault)
 	case FAULT_UNALIGNED:
 	case FAULT_READ_DEPTH:
 	case FAULT_GONE:
+	case FAULT_XRC_SRQ:
 	case FAULT_COUNT:
 		break;
 	}
@@ -125,7 +126,7 @@ static void complete_datagram(struct qp *qp, const struct packet *pkt)
 enum drop responder_ud_rx(struct qp *qp, const struct packet *pkt, const struct path *path)
 {
 	const struct recv_wqe *recv = qp->resp.recv;
-	const void *pd = qp->cfg.srq ? qp->cfg.srq->pd : qp->cfg.pd;
+	const void *pd = qp->resp.queue->pd;
 	uint8_t grh[GRH_LEN];
 
 	if (pkt->op->kind != OP_SEND)

@@ -4,6 +4,7 @@
 
 #include "transport/qp.h"
 
+/* Without the bits of the service, RC or XRC. */
 enum { RC_READ_FIRST = 0x0d, RC_READ_MIDDLE = 0x0e, RC_READ_LAST = 0x0f, RC_READ_ONLY = 0x10 };
 enum { RC_ACKNOWLEDGE = 0x11, RC_ATOMIC_ACKNOWLEDGE = 0x12 };
 
@@ -13,7 +14,7 @@ static struct packet response_header(const struct qp *qp, uint8_t opcode, struct
 				     uint8_t syndrome, uint32_t msn)
 {
 	return (struct packet){
-		.opcode = opcode,
+		.opcode = (uint8_t)(opcode | qp_service_bits(qp)),
 		.mig_req = true,
 		.pkey = 0xffff,
 		.dest_qpn = qp->attr.dest_qp_num,
@@ -84,7 +85,7 @@ static enum put put_read(struct qp *qp, struct outbox *box, struct reply *reply)
 	payload = put_headers(qp, box, &p, &total);
 	if (!payload)
 		return PUT_FULL;
-	if (len && mem_read(qp->cfg.mem, qp->cfg.pd, reply->rkey, reply->va, len,
+	if (len && mem_read(qp->cfg.mem, reply->pd, reply->rkey, reply->va, len,
 			    IBV_ACCESS_REMOTE_READ, payload))
 		return PUT_FAULT;
 	memset(payload + len, 0, packet_pad(len));

@@ -75,6 +75,7 @@ struct send_wqe {
 	/* UD */
 	uint32_t dest_qpn, qkey;
 	struct path path;
+	uint32_t dest_srqn; /* XRC */
 	/* requester: valid once the first packet has been sent */
 	struct psn first_psn;
 	uint32_t packets; /* PSNs it takes: request packets, or READ response packets */
@@ -111,6 +112,7 @@ struct recv_queue {
 	struct ring ring;
 	uint32_t max_sge;
 	const void *pd; /* protection domain of its buffers */
+	void *cq;	/* XRC: where its completions go; NULL: to the queue pair's */
 	/* SRQ limit: when fewer than limit remain, limit becomes 0 and on_limit is called once. */
 	_Atomic uint32_t limit;
 	void (*on_limit)(struct recv_queue *rq);

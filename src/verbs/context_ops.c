@@ -75,10 +75,21 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *ctx, struct ibv_srq_ini
 	struct ibv_srq *srq = NULL;
 	int rc;
 
-	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type != IBV_SRQT_BASIC) {
-		log_info("create_srq_ex: srq_type %d isn't there, IBV_SRQT_BASIC is",
+	bool xrc = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && attr->srq_type == IBV_SRQT_XRC;
+
+	if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) && !xrc &&
+	    attr->srq_type != IBV_SRQT_BASIC) {
+		log_info("create_srq_ex: srq_type %d isn't there, IBV_SRQT_BASIC and _XRC are",
 			 attr->srq_type);
 		errno = EOPNOTSUPP;
+		return NULL;
+	}
+	if (xrc && (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) ||
+		    !(attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ) || !attr->xrcd || !attr->cq ||
+		    attr->xrcd->context != ctx || attr->cq->context != ctx)) {
+		log_info("create_srq_ex: an XRC SRQ needs xrcd and cq, of this context, and their "
+			 "bits in comp_mask");
+		errno = EINVAL;
 		return NULL;
 	}
 	if (!(attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !attr->pd || attr->pd->context != ctx) {
@@ -87,8 +98,36 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *ctx, struct ibv_srq_ini
 		errno = EINVAL;
 		return NULL;
 	}
-	rc = dev_srq_create(attr->pd, (struct ibv_srq_init_attr *)attr, &srq);
+	rc = dev_srq_create(attr->pd, attr->srq_context, &attr->attr,
+			    xrc ? (struct dev_xrcd *)attr->xrcd : NULL,
+			    xrc ? (struct dev_cq *)attr->cq : NULL, &srq);
 	return CREATED(rc, srq);
+}
+
+static int get_srq_num(struct ibv_srq *srq, uint32_t *num)
+{
+	return -dev_srq_num(srq, num);
+}
+
+static struct ibv_xrcd *open_xrcd(struct ibv_context *ctx, struct ibv_xrcd_init_attr *attr)
+{
+	struct ibv_xrcd *xrcd = NULL;
+	int rc = dev_xrcd_open(dev_context_of(ctx), attr, &xrcd);
+
+	return CREATED(rc, xrcd);
+}
+
+static int close_xrcd(struct ibv_xrcd *xrcd)
+{
+	return -dev_xrcd_close(xrcd);
+}
+
+static struct ibv_qp *open_qp(struct ibv_context *ctx, struct ibv_qp_open_attr *attr)
+{
+	struct dev_qp *qp = NULL;
+	int rc = dev_xrc_target_open(dev_context_of(ctx), attr, &qp);
+
+	return CREATED(rc, &qp->ibv.qp_base);
 }
 
 static struct ibv_pd *alloc_parent_domain(struct ibv_context *ctx,
@@ -171,10 +210,6 @@ static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32
 REFUSE_OBJECT(struct ibv_mw, alloc_mw, struct ibv_pd *pd, enum ibv_mw_type type)
 REFUSE_INT(bind_mw, struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 REFUSE_INT(dealloc_mw, struct ibv_mw *mw)
-REFUSE_OBJECT(struct ibv_xrcd, open_xrcd, struct ibv_context *ctx, struct ibv_xrcd_init_attr *attr)
-REFUSE_INT(close_xrcd, struct ibv_xrcd *xrcd)
-REFUSE_OBJECT(struct ibv_qp, open_qp, struct ibv_context *ctx, struct ibv_qp_open_attr *attr)
-REFUSE_INT(get_srq_num, struct ibv_srq *srq, uint32_t *num)
 REFUSE_INT(modify_cq, struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 REFUSE_INT(modify_qp_rate_limit, struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 REFUSE_OBJECT(struct ibv_counters, create_counters, struct ibv_context *ctx,
@@ -224,14 +259,14 @@ void context_ops_init(struct verbs_context *v)
 	v->create_cq_ex = create_cq_ex;
 	v->create_qp_ex = create_qp_ex;
 	v->create_srq_ex = create_srq_ex;
+	v->get_srq_num = get_srq_num;
+	v->open_xrcd = open_xrcd;
+	v->close_xrcd = close_xrcd;
+	v->open_qp = open_qp;
 	v->alloc_parent_domain = alloc_parent_domain;
 	v->alloc_td = alloc_td;
 	v->dealloc_td = dealloc_td;
 
-	v->open_xrcd = no_open_xrcd;
-	v->close_xrcd = no_close_xrcd;
-	v->open_qp = no_open_qp;
-	v->get_srq_num = no_get_srq_num;
 	v->modify_cq = no_modify_cq;
 	v->modify_qp_rate_limit = no_modify_qp_rate_limit;
 	v->alloc_dm = alloc_dm;

@@ -192,7 +192,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_create_srq, "IBVERBS_1.1", pd, attr);
-	rc = dev_srq_create(pd, attr, &srq);
+	rc = dev_srq_create(pd, attr->srq_context, &attr->attr, NULL, NULL, &srq);
 	return CREATED(rc, srq);
 }
 

@@ -24,6 +24,11 @@ def pingpong(program, args, output):
         raise Failure("invalid data")
 
 
+def xsrq_pingpong(output):
+    if not re.search(r"^success$", output, re.M):
+        raise Failure("no line 'success'")
+
+
 def perftest_rows(output):
     """The result table: [[bytes, iterations, number...]...]."""
     rows = []
@@ -49,7 +54,10 @@ def perftest(program, args, output, sizes=None):
 
 
 def check_pair(program, args, server_output, client_output):
-    if program.startswith("ibv_"):
+    if program == "ibv_xsrq_pingpong":
+        xsrq_pingpong(server_output)
+        xsrq_pingpong(client_output)
+    elif program.startswith("ibv_"):
         pingpong(program, args, server_output)
         pingpong(program, args, client_output)
     else:

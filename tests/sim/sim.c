@@ -84,6 +84,21 @@ static void event(struct qp *qp, enum ibv_event_type type)
 
 static const struct qp_ops ops = { .complete = complete, .event = event };
 
+static struct recv_queue *find_srq(void *xrcd, uint32_t srqn)
+{
+	struct sim_node *n = xrcd;
+
+	return srqn == SIM_SRQN ? &n->srq : NULL;
+}
+
+void sim_post_recv(struct sim_node *n, const struct ibv_recv_wr *wr)
+{
+	if (n->qp.cfg.type == IBV_QPT_XRC_RECV)
+		assert_int_equal(recv_queue_post(&n->srq, wr), 0);
+	else
+		assert_int_equal(qp_post_recv(&n->qp, wr), 0);
+}
+
 static struct path path_to(unsigned to)
 {
 	struct path p = { .sport = 0xc000, .hop_limit = 64 };
@@ -107,7 +122,7 @@ static void connect_node(struct sim *s, unsigned i)
 {
 	struct qp *qp = &s->node[i].qp;
 	struct path path = path_to(!i);
-	bool rc = s->cfg.type == IBV_QPT_RC;
+	bool rc = s->cfg.type == IBV_QPT_RC || s->cfg.type == IBV_QPT_XRC_SEND;
 	bool ud = s->cfg.type == IBV_QPT_UD;
 	struct ibv_qp_attr attr = {
 		.qp_state = IBV_QPS_INIT,
@@ -149,8 +164,10 @@ static void start_node(struct sim *s, unsigned i)
 	struct qp_config cfg = {
 		.ops = &ops,
 		.mem = &n->mem,
-		.type = s->cfg.type,
+		.type = s->cfg.type == IBV_QPT_XRC_SEND && i == 1 ? IBV_QPT_XRC_RECV : s->cfg.type,
 		.pd = n,
+		.find_srq = find_srq,
+		.xrcd = n,
 		.send_cq = n,
 		.recv_cq = n,
 		.cap = { .max_send_wr = 256,
@@ -179,6 +196,10 @@ static void start_node(struct sim *s, unsigned i)
 	};
 	assert_int_equal(mem_add(&n->mem, &n->mr), 0);
 	assert_int_equal(outbox_init(&n->box, OUTBOX_BYTES), 0);
+	if (cfg.type == IBV_QPT_XRC_RECV)
+		cfg.pd = cfg.send_cq = cfg.recv_cq = NULL;
+	assert_int_equal(recv_queue_init(&n->srq, 256, 30, n), 0);
+	n->srq.cq = n;
 	assert_int_equal(qp_init(&n->qp, &cfg), 0);
 	n->qp.qpn = 0x100 + i;
 }
@@ -211,6 +232,7 @@ void sim_end(struct sim *s)
 			assert_int_equal(n->memory[SIM_MEMORY + b], CANARY);
 		}
 		qp_destroy(&n->qp);
+		recv_queue_destroy(&n->srq);
 		mem_destroy(&n->mem);
 		outbox_destroy(&n->box);
 		free(n->allocation);
@@ -232,7 +254,7 @@ static void check_invariants(const struct qp *qp)
 	const struct requester *req = &qp->req;
 	uint32_t head = ring_head(&qp->sq);
 
-	if (atomic_load(&qp->state) != IBV_QPS_RTS || qp->cfg.type != IBV_QPT_RC)
+	if (atomic_load(&qp->state) != IBV_QPS_RTS || !qp_is_reliable(qp))
 		return;
 	assert_true(psn_diff(req->psn, qp->comp.una) >= 0);
 	assert_true(psn_diff(req->max, req->psn) >= 0);

@@ -16,9 +16,11 @@
 #define SIM_MEMORY (112u << 10)
 #define SIM_CANARY 4096u
 #define SIM_WCS	   4096u
+#define SIM_SRQN   0x5a5a5au
 
 struct sim_node {
 	struct qp qp;
+	struct recv_queue srq; /* XRC: the target's, number SIM_SRQN */
 	struct mem_table mem;
 	struct outbox box;
 	struct mr mr;
@@ -31,7 +33,7 @@ struct sim_node {
 };
 
 struct sim_config {
-	enum ibv_qp_type type;
+	enum ibv_qp_type type; /* IBV_QPT_XRC_SEND: of node 0, node 1 is its target */
 	enum ibv_mtu mtu;
 	uint32_t psn; /* of both directions */
 	uint32_t rd_atomic;
@@ -64,6 +66,9 @@ void sim_start(struct sim *s, const struct sim_config *cfg);
 bool sim_run(struct sim *s, uint64_t limit_ns);
 /* Frees all; fails the test when a canary was touched. */
 void sim_end(struct sim *s);
+
+/* Post a receive to a node's own queue, or to its SRQ. */
+void sim_post_recv(struct sim_node *n, const struct ibv_recv_wr *wr);
 
 uint64_t sim_random(struct sim *s);
 /* Bytes [0, SIM_MEMORY) of a node's memory as an SGE. */

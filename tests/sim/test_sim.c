@@ -48,6 +48,7 @@ static const char *describe(void)
 static void post(struct sim *s, unsigned node, struct ibv_send_wr *wr)
 {
 	wr->send_flags |= IBV_SEND_SIGNALED;
+	wr->qp_type.xrc.remote_srqn = SIM_SRQN;
 	assert_int_equal(qp_post_send(&s->node[node].qp, wr, NULL), 0);
 }
 
@@ -83,7 +84,7 @@ static void post_recv(struct sim *s, unsigned node, uint64_t id, uint32_t offset
 	struct ibv_sge sge = sim_sge(&s->node[node], offset, len);
 	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sge, .num_sge = 1 };
 
-	assert_int_equal(qp_post_recv(&s->node[node].qp, &wr), 0);
+	sim_post_recv(&s->node[node], &wr);
 }
 
 static void expect_same(struct sim *s, uint32_t offset, uint32_t len)
@@ -263,7 +264,7 @@ static void post_gather(struct sim *s)
 		from[i] = sim_sge(&s->node[0], i * 1024, 7 * (i + 1));
 		to[i] = sim_sge(&s->node[1], i * 1024, 7 * (30 - i));
 	}
-	assert_int_equal(qp_post_recv(&s->node[1].qp, &recv), 0);
+	sim_post_recv(&s->node[1], &recv);
 	post(s, 0, &wr);
 }
 
@@ -362,11 +363,23 @@ static const struct scenario scenarios[] = {
 	{ "inline", IBV_QPT_RC, post_inline, check_inline },
 	{ "rnr", IBV_QPT_RC, post_rnr, check_rnr },
 	{ "both", IBV_QPT_RC, post_both, check_both },
+	/* The same over XRC, where node 1 only answers. */
+	{ "xrc-send", IBV_QPT_XRC_SEND, post_sends, check_sends },
+	{ "xrc-write", IBV_QPT_XRC_SEND, post_writes, check_writes },
+	{ "xrc-write-imm", IBV_QPT_XRC_SEND, post_write_imm, check_write_imm },
+	{ "xrc-read", IBV_QPT_XRC_SEND, post_reads, check_writes },
+	{ "xrc-long-read", IBV_QPT_XRC_SEND, post_long_read, check_long_read },
+	{ "xrc-atomics", IBV_QPT_XRC_SEND, post_atomics, check_atomics },
+	{ "xrc-mixed", IBV_QPT_XRC_SEND, post_mixed, check_mixed },
+	{ "xrc-rnr", IBV_QPT_XRC_SEND, post_rnr, check_rnr },
 };
 
 static void run_one(const struct scenario *sc, const struct sim_config *cfg)
 {
-	sim_start(&sim, cfg);
+	struct sim_config own = *cfg;
+
+	own.type = sc->type;
+	sim_start(&sim, &own);
 	context = sc->name;
 	sc->post(&sim);
 	if (!sim_run(&sim, LIMIT_NS))
@@ -657,6 +670,96 @@ static void test_duplicate_atomic(void **state)
 	sim_end(&sim);
 }
 
+/* XRC: the SRQ that a request names must be one of the target's domain, for all it does. */
+static void test_xrc_unknown_srq(void **state)
+{
+	static const enum ibv_wr_opcode opcodes[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE,
+						      IBV_WR_RDMA_READ,
+						      IBV_WR_ATOMIC_FETCH_AND_ADD };
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(opcodes); i++) {
+		struct sim_config cfg = sim_defaults;
+		struct ibv_sge sge;
+		struct ibv_send_wr wr = { .opcode = opcodes[i], .sg_list = &sge, .num_sge = 1 };
+
+		cfg.type = IBV_QPT_XRC_SEND;
+		sim_start(&sim, &cfg);
+		sge = sim_sge(&sim.node[0], 0, 8);
+		if (opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+			wr.wr.atomic.remote_addr = sim_va(&sim.node[1], 0);
+			wr.wr.atomic.rkey = sim.node[1].mr.key;
+		} else {
+			wr.wr.rdma.remote_addr = sim_va(&sim.node[1], 0);
+			wr.wr.rdma.rkey = sim.node[1].mr.key;
+		}
+		wr.qp_type.xrc.remote_srqn = SIM_SRQN ^ 1;
+		wr.send_flags = IBV_SEND_SIGNALED;
+		post_recv(&sim, 1, 0, 0, 64);
+		assert_int_equal(qp_post_send(&sim.node[0].qp, &wr, NULL), 0);
+		assert_true(sim_run(&sim, LIMIT_NS));
+		assert_int_equal(sim.node[0].send_wc[0].status, IBV_WC_REM_INV_REQ_ERR);
+		assert_int_equal(sim.node[1].events[IBV_EVENT_QP_REQ_ERR], 1);
+		assert_int_equal(sim.node[1].events[IBV_EVENT_QP_LAST_WQE_REACHED], 1);
+		/* What is posted to an SRQ isn't the target's to flush. */
+		assert_int_equal(sim.node[1].n_recv_wc, 0);
+		assert_int_equal(ring_count(&sim.node[1].srq.ring), 1);
+		sim_end(&sim);
+	}
+}
+
+/* The receive a message in progress has taken goes to the target's error, or with its SRQ. */
+static void test_xrc_message_in_progress(void **state)
+{
+	(void)state;
+	for (unsigned forget = 0; forget < 2; forget++) {
+		struct sim_config cfg = sim_defaults;
+		struct packet first = { .opcode = 0xa0, .psn = { 0x1000 }, .xrc_srqn = SIM_SRQN };
+		struct packet other = { .opcode = 0xa1, .psn = { 0x1001 } };
+		static const uint8_t data[MTU];
+
+		cfg.type = IBV_QPT_XRC_SEND;
+		sim_start(&sim, &cfg);
+		post_recv(&sim, 1, 7, 0, 4096);
+		first.payload = other.payload = data;
+		first.payload_len = other.payload_len = MTU;
+		assert_int_equal(sim_inject(&sim, 1, &first), DROP_NONE);
+		if (forget)
+			responder_forget_srq(&sim.node[1].qp, &sim.node[1].srq);
+		/* Names no SRQ, while the message does. */
+		assert_int_equal(sim_inject(&sim, 1, &other), DROP_NONE);
+		assert_int_equal(sim.node[1].events[IBV_EVENT_QP_REQ_ERR], 1);
+		assert_int_equal(sim.node[1].n_recv_wc, !forget);
+		if (!forget) {
+			assert_int_equal(sim.node[1].recv_wc[0].status, IBV_WC_WR_FLUSH_ERR);
+			assert_int_equal(sim.node[1].recv_wc[0].wr_id, 7);
+		}
+		sim_end(&sim);
+	}
+}
+
+/* Each half hears only what is meant for it; and RC packets mean nothing to XRC. */
+static void test_xrc_halves(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	struct packet request = { .opcode = 0xa4, .psn = { 0x1000 }, .xrc_srqn = SIM_SRQN };
+	struct packet ack = { .opcode = 0xb1, .psn = { 0x1000 }, .syndrome = 0x1f };
+	struct packet rc = { .opcode = 0x04, .psn = { 0x1000 } };
+
+	(void)state;
+	cfg.type = IBV_QPT_XRC_SEND;
+	sim_start(&sim, &cfg);
+	post_recv(&sim, 1, 0, 0, 64);
+	assert_int_equal(sim_inject(&sim, 0, &request), DROP_SERVICE);
+	assert_int_equal(sim_inject(&sim, 1, &ack), DROP_SERVICE);
+	assert_int_equal(sim_inject(&sim, 1, &rc), DROP_SERVICE);
+	assert_int_equal(sim_inject(&sim, 0, &ack), DROP_STALE);
+	assert_int_equal(sim_inject(&sim, 1, &request), DROP_NONE);
+	assert_int_equal(sim.node[1].n_recv_wc, 1);
+	assert_int_equal(sim.node[1].recv_wc[0].src_qp, SIM_SRQN);
+	sim_end(&sim);
+}
+
 /* ACKs that nobody earned: beyond what was sent, stale, reserved syndromes. */
 static void test_forged_acks(void **state)
 {
@@ -699,6 +802,9 @@ int main(void)
 		cmocka_unit_test(test_ud),
 		cmocka_unit_test(test_duplicate_atomic),
 		cmocka_unit_test(test_forged_acks),
+		cmocka_unit_test(test_xrc_unknown_srq),
+		cmocka_unit_test(test_xrc_message_in_progress),
+		cmocka_unit_test(test_xrc_halves),
 		cmocka_unit_test(test_random),
 		cmocka_unit_test(test_masks),
 	};

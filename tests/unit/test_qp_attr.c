@@ -43,19 +43,48 @@ static const struct {
 static const struct {
 	const char *type, *from, *to, *required, *optional;
 } legal[] = {
-	{ "RC", "RESET", "INIT", "kpa", "" },	  { "UC", "RESET", "INIT", "kpa", "" },
-	{ "UD", "RESET", "INIT", "kpq", "" },	  { "RC", "INIT", "INIT", "", "kpa" },
-	{ "UC", "INIT", "INIT", "", "kpa" },	  { "UD", "INIT", "INIT", "", "kpq" },
-	{ "RC", "INIT", "RTR", "vmdeyi", "lak" }, { "UC", "INIT", "RTR", "vmde", "lak" },
-	{ "UD", "INIT", "RTR", "", "kq" },	  { "RC", "RTR", "RTS", "stcrx", "laig" },
-	{ "UC", "RTR", "RTS", "s", "lag" },	  { "UD", "RTR", "RTS", "s", "q" },
-	{ "RC", "RTS", "RTS", "", "alig" },	  { "UC", "RTS", "RTS", "", "alg" },
-	{ "UD", "RTS", "RTS", "", "q" },	  { "RC", "RTS", "SQD", "", "n" },
-	{ "UC", "RTS", "SQD", "", "n" },	  { "UD", "RTS", "SQD", "", "n" },
-	{ "RC", "SQD", "RTS", "", "alig" },	  { "UC", "SQD", "RTS", "", "alg" },
-	{ "UD", "SQD", "RTS", "", "q" },	  { "RC", "SQD", "SQD", "", "vtcrxykplaig" },
-	{ "UC", "SQD", "SQD", "", "vkplag" },	  { "UD", "SQD", "SQD", "", "kq" },
-	{ "UC", "SQE", "RTS", "", "a" },	  { "UD", "SQE", "RTS", "", "q" },
+	{ "RC", "RESET", "INIT", "kpa", "" },
+	{ "UC", "RESET", "INIT", "kpa", "" },
+	{ "UD", "RESET", "INIT", "kpq", "" },
+	{ "RC", "INIT", "INIT", "", "kpa" },
+	{ "UC", "INIT", "INIT", "", "kpa" },
+	{ "UD", "INIT", "INIT", "", "kpq" },
+	{ "RC", "INIT", "RTR", "vmdeyi", "lak" },
+	{ "UC", "INIT", "RTR", "vmde", "lak" },
+	{ "UD", "INIT", "RTR", "", "kq" },
+	{ "RC", "RTR", "RTS", "stcrx", "laig" },
+	{ "UC", "RTR", "RTS", "s", "lag" },
+	{ "UD", "RTR", "RTS", "s", "q" },
+	{ "RC", "RTS", "RTS", "", "alig" },
+	{ "UC", "RTS", "RTS", "", "alg" },
+	{ "UD", "RTS", "RTS", "", "q" },
+	{ "RC", "RTS", "SQD", "", "n" },
+	{ "UC", "RTS", "SQD", "", "n" },
+	{ "UD", "RTS", "SQD", "", "n" },
+	{ "RC", "SQD", "RTS", "", "alig" },
+	{ "UC", "SQD", "RTS", "", "alg" },
+	{ "UD", "SQD", "RTS", "", "q" },
+	{ "RC", "SQD", "SQD", "", "vtcrxykplaig" },
+	{ "UC", "SQD", "SQD", "", "vkplag" },
+	{ "UD", "SQD", "SQD", "", "kq" },
+	{ "XRC_SEND", "RESET", "INIT", "kpa", "" },
+	{ "XRC_RECV", "RESET", "INIT", "kpa", "" },
+	{ "XRC_SEND", "INIT", "INIT", "", "kpa" },
+	{ "XRC_RECV", "INIT", "INIT", "", "kpa" },
+	{ "XRC_SEND", "INIT", "RTR", "vmde", "lak" },
+	{ "XRC_RECV", "INIT", "RTR", "vmdeyi", "lak" },
+	{ "XRC_SEND", "RTR", "RTS", "stcrx", "lag" },
+	{ "XRC_RECV", "RTR", "RTS", "st", "laig" },
+	{ "XRC_SEND", "RTS", "RTS", "", "alg" },
+	{ "XRC_RECV", "RTS", "RTS", "", "alig" },
+	{ "XRC_SEND", "RTS", "SQD", "", "n" },
+	{ "XRC_RECV", "RTS", "SQD", "", "n" },
+	{ "XRC_SEND", "SQD", "RTS", "", "alg" },
+	{ "XRC_RECV", "SQD", "RTS", "", "alig" },
+	{ "XRC_SEND", "SQD", "SQD", "", "vtcrxkplag" },
+	{ "XRC_RECV", "SQD", "SQD", "", "vtykplaig" },
+	{ "UC", "SQE", "RTS", "", "a" },
+	{ "UD", "SQE", "RTS", "", "q" },
 };
 
 static int bits(const char *text)
@@ -99,10 +128,11 @@ static int check(enum ibv_qp_type type, int from, int to, int mask)
 
 static void test_transitions(void **state)
 {
-	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+						  IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV };
 
 	(void)state;
-	for (unsigned n = 0; n < 3 * 7 * 7; n++) {
+	for (unsigned n = 0; n < ARRAY_LEN(types) * 7 * 7; n++) {
 		enum ibv_qp_type type = types[n / 49];
 		int from = (int)(n / 7 % 7), to = (int)(n % 7), required, optional;
 

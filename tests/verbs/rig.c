@@ -92,6 +92,11 @@ struct ibv_qp *rig_qp(struct rig *r, enum ibv_qp_type type, struct ibv_cq *send,
 	return qp;
 }
 
+static bool is_reliable(const struct ibv_qp *qp)
+{
+	return qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD;
+}
+
 int rig_to_init(struct ibv_qp *qp)
 {
 	struct ibv_qp_attr attr = {
@@ -123,7 +128,7 @@ int rig_to_rtr(struct ibv_qp *qp, uint32_t dest_qpn)
 
 	if (qp->qp_type != IBV_QPT_UD)
 		mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-	if (qp->qp_type == IBV_QPT_RC)
+	if (is_reliable(qp))
 		mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	assert_int_equal(ibv_query_gid(qp->context, 1, 0, &attr.ah_attr.grh.dgid), 0);
 	return ibv_modify_qp(qp, &attr, mask);
@@ -141,7 +146,7 @@ int rig_to_rts(struct ibv_qp *qp)
 	};
 	int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 
-	if (qp->qp_type == IBV_QPT_RC)
+	if (is_reliable(qp))
 		mask |= IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 			IBV_QP_RNR_RETRY;
 	return ibv_modify_qp(qp, &attr, mask);

@@ -272,14 +272,11 @@ static void address_handles(void **state)
 static void not_there(void **state)
 {
 	struct rig *r = *state;
-	struct ibv_xrcd_init_attr xrcd = { .comp_mask = 0 };
 
 	errno = 0;
 	assert_null(ibv_alloc_mw(r->pd, IBV_MW_TYPE_1));
 	assert_int_equal(errno, EOPNOTSUPP);
 	errno = 0;
-	assert_null(ibv_open_xrcd(r->ctx, &xrcd));
-	assert_int_equal(errno, EOPNOTSUPP);
 	assert_null(ibv_import_pd(r->ctx, 1));
 }
 

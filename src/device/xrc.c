@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/* XRC domains and the numbers of their SRQs, which are unique in the process. */
+#include "device/xrc.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+
+static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct list domains = { &domains, &domains };
+
+/* Under the engine lock; chains by number. */
+#define CHAINS 1024u
+static struct dev_srq *srqs[CHAINS];
+static uint32_t next_srqn;
+
+static struct dev_srq **chain(uint32_t srqn)
+{
+	return &srqs[srqn % CHAINS];
+}
+
+static struct dev_srq *find(uint32_t srqn)
+{
+	struct dev_srq *srq = *chain(srqn);
+
+	while (srq && (srq->srqn != srqn || srq->ctx->generation != dev_fork_generation))
+		srq = srq->next_numbered;
+	return srq;
+}
+
+struct recv_queue *xrc_find_srq(void *domain, uint32_t srqn)
+{
+	struct dev_srq *srq = find(srqn);
+
+	return srq && srq->xrcd->domain == domain ? &srq->rq : NULL;
+}
+
+/* The first number is random: one that a peer took from another process is unlikely to be ours. */
+static uint32_t draw_number(void)
+{
+	if (!next_srqn && getrandom(&next_srqn, sizeof(next_srqn), 0) < 0)
+		log_debug("SRQ numbers aren't random: %s", strerror(errno));
+	do
+		next_srqn = (next_srqn + 1) & PSN_MASK;
+	while (!next_srqn || find(next_srqn));
+	return next_srqn;
+}
+
+void xrc_srq_add(struct dev_srq *srq)
+{
+	engine_lock(srq->ctx->engine);
+	srq->srqn = draw_number();
+	srq->next_numbered = *chain(srq->srqn);
+	*chain(srq->srqn) = srq;
+	engine_unlock(srq->ctx->engine);
+}
+
+void xrc_srq_remove(struct dev_srq *srq)
+{
+	struct dev_srq **link = chain(srq->srqn);
+	struct list *pos;
+
+	engine_lock(srq->ctx->engine);
+	while (*link && *link != srq)
+		link = &(*link)->next_numbered;
+	if (*link)
+		*link = srq->next_numbered;
+	list_for_each(pos, &srq->xrcd->domain->targets)
+	{
+		struct xrc_target *target = container_of(pos, struct xrc_target, link);
+
+		responder_forget_srq(&target->eqp.qp, &srq->rq);
+	}
+	engine_unlock(srq->ctx->engine);
+}
+
+static struct xrc_domain *find_domain(const struct dev *dev, const struct stat *file)
+{
+	struct list *pos;
+
+	list_for_each(pos, &domains)
+	{
+		struct xrc_domain *d = container_of(pos, struct xrc_domain, link);
+
+		if (d->named && d->dev == dev && d->file_dev == file->st_dev &&
+		    d->file_ino == file->st_ino && d->generation == dev_fork_generation)
+			return d;
+	}
+	return NULL;
+}
+
+/* Under the lock. file: NULL for a domain that nobody else can open. */
+static int get_domain(struct dev_context *ctx, const struct stat *file, int oflags,
+		      struct xrc_domain **out)
+{
+	struct xrc_domain *d = file ? find_domain(ctx->dev, file) : NULL;
+
+	if (d && (oflags & O_EXCL)) {
+		log_info("open_xrcd: O_EXCL, but the file's domain is open already");
+		return -EINVAL;
+	}
+	if (!d && file && !(oflags & O_CREAT)) {
+		log_info("open_xrcd: the file has no domain in this process, and O_CREAT isn't "
+			 "given");
+		return -EAGAIN;
+	}
+	if (!d) {
+		d = calloc(1, sizeof(*d));
+		if (!d)
+			return -ENOMEM;
+		d->dev = dev_get(ctx->dev);
+		d->named = file;
+		d->file_dev = file ? file->st_dev : 0;
+		d->file_ino = file ? file->st_ino : 0;
+		d->generation = ctx->generation;
+		list_init(&d->targets);
+		list_append(&domains, &d->link);
+	}
+	d->refs++;
+	*out = d;
+	return 0;
+}
+
+static void put_domain(struct xrc_domain *d)
+{
+	bool last;
+
+	pthread_mutex_lock(&domains_lock);
+	last = --d->refs == 0;
+	if (last)
+		list_remove(&d->link);
+	pthread_mutex_unlock(&domains_lock);
+	if (!last)
+		return;
+	dev_put(d->dev);
+	free(d);
+}
+
+int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr,
+		  struct ibv_xrcd **out)
+{
+	const uint32_t both = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	struct dev_xrcd *xrcd;
+	struct stat file;
+	int rc;
+
+	if (dev_forked(ctx))
+		return -EPERM;
+	if (attr->comp_mask & ~both || attr->oflags & ~(O_CREAT | O_EXCL)) {
+		log_info("open_xrcd: comp_mask 0x%x (0x%x is right), oflags 0x%x (O_CREAT and "
+			 "O_EXCL are there)",
+			 attr->comp_mask, both, attr->oflags);
+		return -EOPNOTSUPP;
+	}
+	if (attr->comp_mask != both) {
+		log_info("open_xrcd: comp_mask 0x%x: IBV_XRCD_INIT_ATTR_FD and _OFLAGS must be set",
+			 attr->comp_mask);
+		return -EINVAL;
+	}
+	if (attr->fd != -1 && fstat(attr->fd, &file)) {
+		rc = -errno;
+		log_info("open_xrcd: fd %d: %s", attr->fd, strerror(-rc));
+		return rc;
+	}
+	xrcd = calloc(1, sizeof(*xrcd));
+	if (!xrcd)
+		return -ENOMEM;
+	pthread_mutex_lock(&domains_lock);
+	rc = get_domain(ctx, attr->fd == -1 ? NULL : &file, attr->oflags, &xrcd->domain);
+	pthread_mutex_unlock(&domains_lock);
+	if (rc) {
+		free(xrcd);
+		return rc;
+	}
+	xrcd->ibv.context = &ctx->verbs.context;
+	dev_object_add(ctx, DEV_XRCD, &xrcd->link, NULL, 0);
+	*out = &xrcd->ibv;
+	return 0;
+}
+
+void dev_xrcd_release(struct dev_xrcd *xrcd)
+{
+	put_domain(xrcd->domain);
+	free(xrcd);
+}
+
+int dev_xrcd_close(struct ibv_xrcd *ibv)
+{
+	struct dev_xrcd *xrcd = (struct dev_xrcd *)ibv;
+	struct dev_context *ctx = dev_context_of(ibv->context);
+	int rc;
+
+	if (dev_forked(ctx))
+		return 0;
+	rc = dev_object_remove(ctx, &xrcd->link, &xrcd->users, NULL, 0);
+	if (rc) {
+		log_info("close_xrcd: %d SRQs and queue pairs of it are left", xrcd->users);
+		return rc;
+	}
+	dev_xrcd_release(xrcd);
+	return 0;
+}

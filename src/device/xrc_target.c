@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-2-Clause */
+/*
+ * XRC target queue pairs and the handles on them (xrc.h). A handle is a dev_qp whose own transport
+ * object only refuses what is posted to it.
+ */
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "device/xrc.h"
+
+static struct xrc_target *target_of(struct qp *qp)
+{
+	return container_of(container_of(qp, struct engine_qp, qp), struct xrc_target, eqp);
+}
+
+/* Every handle hears of it; engine. */
+static void post_event(struct qp *qp, enum ibv_event_type type)
+{
+	struct list *pos;
+
+	list_for_each(pos, &target_of(qp)->handles)
+	{
+		struct dev_qp *handle = container_of(pos, struct dev_qp, handle_link);
+
+		dev_async_post(handle->ctx, type, handle);
+	}
+}
+
+static const struct qp_ops ops = { .complete = dev_cq_complete, .event = post_event };
+
+static int check_xrcd(const char *call, const struct dev_context *ctx, bool given,
+		      const struct ibv_xrcd *xrcd)
+{
+	if (given && xrcd && xrcd->context == &ctx->verbs.context)
+		return 0;
+	log_info("%s: xrcd must be given, of this context, and its bit set in comp_mask", call);
+	return -EINVAL;
+}
+
+static struct dev_qp *make_handle(struct dev_context *ctx, struct dev_xrcd *xrcd, void *context)
+{
+	static struct recv_queue not_here;
+	struct dev_qp *qp = calloc(1, sizeof(*qp));
+
+	if (!qp)
+		return NULL;
+	qp->ctx = ctx;
+	qp->engine = ctx->engine;
+	qp->xrcd = xrcd;
+	qp->ibv.qp_base.context = &ctx->verbs.context;
+	qp->ibv.qp_base.qp_context = context;
+	qp->ibv.qp_base.qp_type = IBV_QPT_XRC_RECV;
+	qp->eqp.qp.cfg.type = IBV_QPT_XRC_RECV;
+	qp->eqp.qp.cfg.srq = &not_here;
+	atomic_store(&qp->eqp.qp.state, IBV_QPS_RTS);
+	list_init(&qp->send_link);
+	list_init(&qp->recv_link);
+	list_init(&qp->handle_link);
+	pthread_mutex_init(&qp->send_lock, NULL);
+	pthread_mutex_init(&qp->recv_lock, NULL);
+	pthread_mutex_init(&qp->ibv.qp_base.mutex, NULL);
+	pthread_cond_init(&qp->ibv.qp_base.cond, NULL);
+	return qp;
+}
+
+static void free_handle(struct dev_qp *qp)
+{
+	pthread_mutex_destroy(&qp->send_lock);
+	pthread_mutex_destroy(&qp->recv_lock);
+	pthread_mutex_destroy(&qp->ibv.qp_base.mutex);
+	pthread_cond_destroy(&qp->ibv.qp_base.cond);
+	free(qp);
+}
+
+/* Under the engine lock. */
+static void attach(struct dev_qp *handle, struct xrc_target *target)
+{
+	struct ibv_qp *ibv = &handle->ibv.qp_base;
+
+	handle->target = target;
+	list_append(&target->handles, &handle->handle_link);
+	ibv->handle = ibv->qp_num = handle->eqp.qp.qpn = target->eqp.qp.qpn;
+	ibv->state = (enum ibv_qp_state)atomic_load(&target->eqp.qp.state);
+}
+
+static void publish(struct dev_qp *handle, struct dev_qp **out)
+{
+	dev_object_add(handle->ctx, DEV_QP, &handle->link, (int *[]){ &handle->xrcd->users }, 1);
+	*out = handle;
+}
+
+static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct dev_qp *handle)
+{
+	struct qp_config config = {
+		.ops = &ops,
+		.mem = engine_mem(ctx->engine),
+		.type = IBV_QPT_XRC_RECV,
+		.find_srq = xrc_find_srq,
+		.xrcd = domain,
+	};
+	struct xrc_target *target = calloc(1, sizeof(*target));
+	int rc = target ? qp_init(&target->eqp.qp, &config) : -ENOMEM;
+
+	if (rc) {
+		free(target);
+		return rc;
+	}
+	target->engine = ctx->engine;
+	list_init(&target->handles);
+	engine_lock(ctx->engine);
+	rc = engine_add_qp(ctx->engine, &target->eqp);
+	if (!rc) {
+		list_append(&domain->targets, &target->link);
+		attach(handle, target);
+	}
+	engine_unlock(ctx->engine);
+	if (rc) {
+		log_info("create_qp: no queue pair number to be had: %s", strerror(-rc));
+		qp_destroy(&target->eqp.qp);
+		free(target);
+		return rc;
+	}
+	return 0;
+}
+
+int dev_xrc_target_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr,
+			  struct dev_qp **out)
+{
+	struct dev_xrcd *xrcd = (struct dev_xrcd *)attr->xrcd;
+	struct dev_qp *handle;
+	int rc = check_xrcd("create_qp", ctx, attr->comp_mask & IBV_QP_INIT_ATTR_XRCD, attr->xrcd);
+
+	if (rc)
+		return rc;
+	handle = make_handle(ctx, xrcd, attr->qp_context);
+	if (!handle)
+		return -ENOMEM;
+	rc = target_new(ctx, xrcd->domain, handle);
+	if (rc) {
+		free_handle(handle);
+		return rc;
+	}
+	attr->cap = (struct ibv_qp_cap){ 0 };
+	publish(handle, out);
+	return 0;
+}
+
+/* Under the engine lock. */
+static struct xrc_target *find_target(const struct xrc_domain *domain, uint32_t qpn)
+{
+	struct list *pos;
+
+	list_for_each(pos, &domain->targets)
+	{
+		struct xrc_target *target = container_of(pos, struct xrc_target, link);
+
+		if (target->eqp.qp.qpn == qpn)
+			return target;
+	}
+	return NULL;
+}
+
+static int check_open(const struct dev_context *ctx, const struct ibv_qp_open_attr *attr)
+{
+	const uint32_t must = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+
+	if (dev_forked(ctx))
+		return -EPERM;
+	if (attr->comp_mask & ~(must | IBV_QP_OPEN_ATTR_CONTEXT)) {
+		log_info("open_qp: comp_mask 0x%x has undefined bits", attr->comp_mask);
+		return -EOPNOTSUPP;
+	}
+	if ((attr->comp_mask & must) != must || attr->qp_type != IBV_QPT_XRC_RECV) {
+		log_info("open_qp: comp_mask 0x%x must hold 0x%x, and qp_type be IBV_QPT_XRC_RECV",
+			 attr->comp_mask, must);
+		return -EINVAL;
+	}
+	return check_xrcd("open_qp", ctx, true, attr->xrcd);
+}
+
+int dev_xrc_target_open(struct dev_context *ctx, const struct ibv_qp_open_attr *attr,
+			struct dev_qp **out)
+{
+	struct dev_xrcd *xrcd = (struct dev_xrcd *)attr->xrcd;
+	struct xrc_target *target;
+	struct dev_qp *handle;
+	bool elsewhere;
+	int rc = check_open(ctx, attr);
+
+	if (rc)
+		return rc;
+	handle = make_handle(ctx, xrcd,
+			     attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT ? attr->qp_context : NULL);
+	if (!handle)
+		return -ENOMEM;
+	engine_lock(ctx->engine);
+	elsewhere = !engine_owns_qpn(ctx->engine, attr->qp_num);
+	target = find_target(xrcd->domain, attr->qp_num);
+	if (target)
+		attach(handle, target);
+	engine_unlock(ctx->engine);
+	if (target) {
+		publish(handle, out);
+		return 0;
+	}
+	free_handle(handle);
+	log_info("open_qp: the domain has no target 0x%06x%s", attr->qp_num,
+		 elsewhere ? ": the number isn't this process's, and a target is open only to the "
+			     "process that created it"
+			   : "");
+	return elsewhere ? -EOPNOTSUPP : -EINVAL;
+}
+
+static void target_destroy(struct xrc_target *target)
+{
+	qp_destroy(&target->eqp.qp);
+	free(target);
+}
+
+/* The target, when this was its last handle. */
+static struct xrc_target *detach(struct dev_qp *handle)
+{
+	struct xrc_target *target = handle->target;
+	bool last;
+
+	engine_lock(target->engine);
+	list_remove(&handle->handle_link);
+	last = list_empty(&target->handles);
+	if (last) {
+		if (target->expecting)
+			engine_forget_peer(target->engine, &target->eqp);
+		engine_remove_qp(target->engine, &target->eqp);
+		list_remove(&target->link);
+	}
+	engine_unlock(target->engine);
+	return last ? target : NULL;
+}
+
+void dev_xrc_target_release(struct dev_qp *handle)
+{
+	struct xrc_target *target = detach(handle);
+
+	if (target)
+		target_destroy(target);
+	free_handle(handle);
+}
+
+int dev_xrc_target_close(struct dev_qp *handle)
+{
+	struct ibv_qp *ibv = &handle->ibv.qp_base;
+	struct xrc_target *target = detach(handle);
+
+	if (target)
+		target_destroy(target);
+	dev_object_remove(handle->ctx, &handle->link, NULL, (int *[]){ &handle->xrcd->users }, 1);
+	dev_async_forget(handle->ctx, handle);
+	pthread_mutex_lock(&ibv->mutex);
+	while (ibv->events_completed != handle->async_read)
+		pthread_cond_wait(&ibv->cond, &ibv->mutex);
+	pthread_mutex_unlock(&ibv->mutex);
+	free_handle(handle);
+	return 0;
+}
