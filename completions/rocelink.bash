@@ -24,7 +24,7 @@ _rocelink_value()
 _rocelink_options()
 {
 	case $1 in
-	run) echo --path --pcap --log --dropin --help ;;
+	run) echo --path --pcap --log --fault --dropin --help ;;
 	devices) echo --verbose --json --to --help ;;
 	pingpong)
 		echo --type --op --size --iters --ib-dev --ib-port --gid-idx --mtu --events --port \

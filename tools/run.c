@@ -53,11 +53,15 @@ static void usage(FILE *out)
 	      "  --log LEVEL          off, error, warn, info, debug or trace, on stderr; default "
 	      "off.\n"
 	      "                       info says why a call was refused and what would be right\n"
+	      "  --fault FAULTS       inject faults, such as loss=1%,reorder=0.5%,delay=2ms,"
+	      "dup=0.1%,\n"
+	      "                       corrupt=0.01%,seed=42; rocelink-run(1) lists them all\n"
 	      "  --dropin             also for programs that dlopen() libibverbs, as NCCL does\n"
 	      "  --help               this text\n\n"
-	      "Each option sets the environment variable ROCELINK_PATH, _PCAP or _LOG, which may "
-	      "be\n"
-	      "set instead. Exit status: the program's; 125 wrong usage, 126 PROGRAM cannot be\n"
+	      "Each option sets the environment variable ROCELINK_PATH, _PCAP, _LOG or "
+	      "_FAULT,\n"
+	      "which may be set instead. Exit status: the program's; 125 wrong usage, 126 PROGRAM "
+	      "cannot be\n"
 	      "started, 127 PROGRAM not found.\n\n"
 	      "Example, in two terminals:\n"
 	      "  rocelink run -- ibv_rc_pingpong -g 0\n"
@@ -130,6 +134,17 @@ static int set_path(const char *value)
 	if (strcmp(value, "auto") != 0 && strcmp(value, "udp") != 0)
 		return complain("--path", value, "unknown; auto, udp and shm are the choices");
 	setenv("ROCELINK_PATH", value, 1);
+	return 0;
+}
+
+static int set_fault(const char *value)
+{
+	struct fault_plan plan;
+	char error[256];
+
+	if (fault_plan_parse(&plan, value, error, sizeof(error)) < 0)
+		return complain("--fault", value, error);
+	setenv("ROCELINK_FAULT", value, 1);
 	return 0;
 }
 
@@ -225,9 +240,13 @@ static int start(char **argv)
 int command_run(int argc, char **argv)
 {
 	static const struct option options[] = {
-		{ "path", required_argument, NULL, 'p' }, { "pcap", required_argument, NULL, 'c' },
-		{ "log", required_argument, NULL, 'l' },  { "dropin", no_argument, NULL, 'd' },
-		{ "help", no_argument, NULL, 'h' },	  { NULL, 0, NULL, 0 },
+		{ "path", required_argument, NULL, 'p' },
+		{ "pcap", required_argument, NULL, 'c' },
+		{ "log", required_argument, NULL, 'l' },
+		{ "dropin", no_argument, NULL, 'd' },
+		{ "fault", required_argument, NULL, 'f' },
+		{ "help", no_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	bool dropin = false;
 	int c, ret = 0;
@@ -242,6 +261,9 @@ int command_run(int argc, char **argv)
 			break;
 		case 'l':
 			ret = set_log(optarg);
+			break;
+		case 'f':
+			ret = set_fault(optarg);
 			break;
 		case 'd':
 			dropin = true;

@@ -26,6 +26,20 @@ static bool take_log(struct settings *s, const char *value)
 	return true;
 }
 
+static bool take_fault(struct settings *s, const char *value)
+{
+	char error[1];
+
+	return fault_plan_parse(&s->fault, value, error, sizeof(error)) == 0;
+}
+
+static void explain_fault(const char *value, char *error, size_t error_len)
+{
+	struct fault_plan plan;
+
+	fault_plan_parse(&plan, value, error, error_len);
+}
+
 static bool take_path(struct settings *s, const char *value)
 {
 	static const char *const names[] = {
@@ -53,10 +67,13 @@ static const struct setting {
 	const char *name;
 	const char *values; /* completes "it must be ..." */
 	bool (*take)(struct settings *s, const char *value);
+	/* For values with an inside, instead of `values`: what exactly is wrong. */
+	void (*explain)(const char *value, char *error, size_t error_len);
 } table[] = {
-	{ PREFIX "LOG", "off, error, warn, info, debug or trace", take_log },
-	{ PREFIX "PATH", "auto, udp or shm", take_path },
-	{ PREFIX "PCAP", "the name of a file to write", take_pcap },
+	{ PREFIX "FAULT", NULL, take_fault, explain_fault },
+	{ PREFIX "LOG", "off, error, warn, info, debug or trace", take_log, NULL },
+	{ PREFIX "PATH", "auto, udp or shm", take_path, NULL },
+	{ PREFIX "PCAP", "the name of a file to write", take_pcap, NULL },
 };
 
 static const struct setting *find(const char *name, size_t len)
@@ -78,6 +95,21 @@ static void say_unknown(const char *name, size_t len, char *error, size_t error_
 					 table[i].name);
 }
 
+static void say_wrong(const struct setting *setting, const char *value, char *error,
+		      size_t error_len)
+{
+	int used;
+
+	if (!setting->explain) {
+		snprintf(error, error_len, "%s is \"%s\"; it must be %s", setting->name, value,
+			 setting->values);
+		return;
+	}
+	used = snprintf(error, error_len, "%s is \"%s\": ", setting->name, value);
+	if (used > 0 && (size_t)used < error_len)
+		setting->explain(value, error + used, error_len - (size_t)used);
+}
+
 int settings_parse(struct settings *s, char *const *env, char *error, size_t error_len)
 {
 	*s = (struct settings){ .log = LOG_OFF, .path = PATH_AUTO };
@@ -93,8 +125,7 @@ int settings_parse(struct settings *s, char *const *env, char *error, size_t err
 			return -EINVAL;
 		}
 		if (!setting->take(s, *env + len + 1)) {
-			snprintf(error, error_len, "%s is \"%s\"; it must be %s", setting->name,
-				 *env + len + 1, setting->values);
+			say_wrong(setting, *env + len + 1, error, error_len);
 			return -EINVAL;
 		}
 	}

@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 
+#include "base/fault_plan.h"
 #include "base/log.h"
 
 enum settings_path { PATH_AUTO, PATH_UDP, PATH_SHM };
@@ -17,6 +18,7 @@ struct settings {
 	enum log_level log;	 /* ROCELINK_LOG=off|error|warn|info|debug|trace */
 	enum settings_path path; /* ROCELINK_PATH=auto|udp|shm */
 	const char *pcap;	 /* ROCELINK_PCAP=FILE, or NULL */
+	struct fault_plan fault; /* ROCELINK_FAULT=KEY=VALUE,... */
 };
 
 /* Parse the environment `env` (NULL-terminated, as environ). 0, or -EINVAL with a sentence in

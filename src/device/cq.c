@@ -175,8 +175,10 @@ void dev_cq_complete(void *arg, const struct ibv_wc *wc, bool solicited)
 	uint32_t tail = atomic_load_explicit(&cq->tail, memory_order_relaxed);
 	struct cq_slot *slot;
 
-	if (__builtin_expect(
-		    tail - atomic_load_explicit(&cq->head, memory_order_acquire) > cq->mask, 0)) {
+	if (__builtin_expect(tail - atomic_load_explicit(&cq->head, memory_order_acquire) >
+					     cq->mask ||
+				     engine_fault_cq_overrun(cq->ctx->engine),
+			     0)) {
 		dev_cq_overrun(cq);
 		return;
 	}

@@ -38,6 +38,7 @@ struct dev {
 	__be64 guid;
 	pthread_mutex_t lock;
 	struct netdev net;
+	bool link_fault; /* injected: the port is down whatever the interface is */
 	struct list contexts;
 	struct engine_observer observer;
 	size_t dm_used; /* bytes of device memory, under the lock */
@@ -257,6 +258,7 @@ int dev_query_gid_ex(struct dev_context *ctx, unsigned port, unsigned index,
 ssize_t dev_query_gid_table(struct dev_context *ctx, struct ibv_gid_entry *entries, size_t max,
 			    uint32_t flags, size_t entry_size);
 void dev_refresh(struct dev *dev); /* look at the interface again; tell the contexts what changed */
+void dev_link_fault(struct dev *dev, bool down); /* injected */
 /* The path an address vector describes. */
 int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct path *path, char *why,
 		     size_t why_len);

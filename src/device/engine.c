@@ -115,12 +115,14 @@ static enum drop deliver(struct engine *e, const uint8_t *data, size_t len, cons
 	eqp = qp_table_find(&e->qps, pkt.dest_qpn);
 	if (!eqp)
 		return DROP_QPN;
+	if (e->fault)
+		engine_fault_packet(e, eqp, &pkt);
 	drop = qp_rx(&eqp->qp, &pkt, path, e->now_ns);
 	engine_make_ready(e, eqp);
 	return drop;
 }
 
-static void receive_burst(void *arg, const struct burst *burst)
+static void deliver_burst(void *arg, const struct burst *burst)
 {
 	struct engine *e = arg;
 	uint16_t ipv4_id = 0;
@@ -140,6 +142,16 @@ static bool is_local_qpn(void *arg, uint32_t qpn)
 	const struct engine *e = arg;
 
 	return qpn <= 1 || qpn == QPN_MULTICAST || qp_table_owns(&e->qps, qpn);
+}
+
+static void receive_burst(void *arg, const struct burst *burst)
+{
+	struct engine *e = arg;
+
+	if (e->fault)
+		fault_receive(e->fault, burst, e->now_ns, deliver_burst, e);
+	else
+		deliver_burst(e, burst);
 }
 
 static void port_dropped(void *arg, enum drop reason, unsigned packets)
@@ -168,8 +180,13 @@ static void run_timers(struct engine *e)
 static bool flush(struct engine *e)
 {
 	bool was_blocked = e->blocked;
+	struct outbox *box = &e->outbox;
 
-	e->blocked = !outbox_empty(&e->outbox) && port_send(e->port, &e->outbox) == -EAGAIN;
+	if (e->fault) {
+		fault_send(e->fault, box, e->now_ns);
+		box = fault_outbox(e->fault);
+	}
+	e->blocked = !outbox_empty(box) && port_send(e->port, box) == -EAGAIN;
 	if (e->blocked != was_blocked)
 		port_want_write(e->port, e->blocked);
 	return !e->blocked;
@@ -201,6 +218,11 @@ bool engine_step(struct engine *e, bool may_defer)
 
 	e->now_ns = engine_now_ns();
 	bursts = port_receive(e->port, RECEIVE_BUDGET);
+	if (e->fault) {
+		fault_receive(e->fault, NULL, e->now_ns, deliver_burst, e);
+		if (engine_fault_link(e))
+			engine_thread_wake(e);
+	}
 	collect_kicked(e);
 	run_timers(e);
 	/*
@@ -218,6 +240,12 @@ uint64_t engine_next_due_ns(const struct engine *e)
 {
 	if (e->ready_first && !e->blocked && !e->deferred)
 		return 0;
+	if (e->fault && !e->blocked) {
+		uint64_t due = fault_next_due_ns(e->fault, e->now_ns);
+
+		if (due < timers_next(&e->timers))
+			return due;
+	}
 	return timers_next(&e->timers);
 }
 
@@ -382,6 +410,7 @@ static void engine_free(struct engine *e)
 	qp_table_destroy(&e->qps, e->port);
 	timers_destroy(&e->timers);
 	mem_destroy(&e->mem);
+	engine_fault_close(e);
 	outbox_destroy(&e->outbox);
 	port_close(e->port);
 	pthread_mutex_destroy(&e->lock);
@@ -422,6 +451,8 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 	if (!ret)
 		ret = mem_init(&e->mem, random_u64, NULL);
 	e->mem.on_gone = memory_gone;
+	if (!ret && settings->fault.active)
+		ret = engine_fault_open(e, &settings->fault);
 	if (!ret)
 		ret = engine_thread_start(e);
 	if (ret) {
@@ -474,6 +505,7 @@ static void __attribute__((destructor)) leave(void)
 	e->deferred = false;
 	if (!e->blocked)
 		transmit(e);
+	engine_fault_close(e);
 	pthread_mutex_unlock(&e->lock);
 }
 

@@ -77,10 +77,15 @@ int engine_wait_fd(struct engine *e, int fd);
  * contexts. */
 struct engine_observer {
 	void (*netdev_changed)(struct engine_observer *o);
+	void (*link_fault)(struct engine_observer *o, bool down); /* injected */
 	struct engine_observer *next;
 };
 void engine_observe(struct engine *e, struct engine_observer *o);
 void engine_unobserve(struct engine *e, struct engine_observer *o);
+
+/* Fault injection: the completion that is about to be written shall overrun its queue. Under the
+ * lock. */
+bool engine_fault_cq_overrun(struct engine *e);
 
 /* Drops by reason and totals of this process, as text lines "name value". Returns the length. */
 size_t engine_report(struct engine *e, char *text, size_t cap);

@@ -12,6 +12,7 @@
 #include "device/qp_table.h"
 #include "device/timers.h"
 #include "mem/mem.h"
+#include "net/fault.h"
 #include "net/netdev.h"
 #include "net/port.h"
 #include "wire/icrc.h"
@@ -38,7 +39,10 @@ struct engine {
 	struct engine_qp *ready_first, *ready_last;
 	struct engine_qp *_Atomic kicked; /* pushed by posters without the lock */
 	uint64_t drops[DROP_COUNT];
-	struct qp_counters gone; /* counters of QPs already destroyed */
+	struct fault_injector *fault; /* injected faults, or NULL */
+	_Atomic bool link_down;	      /* by one of them */
+	_Atomic bool link_changed;    /* and the observers don't know yet */
+	struct qp_counters gone;      /* counters of QPs already destroyed */
 
 	/* The background thread. */
 	pthread_t thread;
@@ -68,6 +72,18 @@ bool engine_step(struct engine *e, bool may_defer);
 /* Under the lock: what the background thread must be up for. */
 uint64_t engine_next_due_ns(const struct engine *e);
 
+/* engine_fault.c; only with e->fault, under the lock. */
+int engine_fault_open(struct engine *e, const struct fault_plan *plan);
+void engine_fault_close(struct engine *e);
+/* Before this packet reaches the queue pair. */
+void engine_fault_packet(struct engine *e, struct engine_qp *eqp, const struct packet *pkt);
+/* The link went down or came up: tell later, from the thread. True: it did. */
+bool engine_fault_link(struct engine *e);
+size_t engine_fault_report(const struct engine *e, char *text, size_t cap, size_t at);
+size_t engine_report_line(char *text, size_t cap, size_t at, const char *name, uint64_t value);
+
+/* Have the thread look around. */
+void engine_thread_wake(struct engine *e);
 int engine_thread_start(struct engine *e);
 void engine_thread_stop(struct engine *e);
 /* In the child of a fork, where the thread doesn't exist. */

@@ -5,7 +5,7 @@
 
 #include "device/engine_internal.h"
 
-static size_t put(char *text, size_t cap, size_t at, const char *name, uint64_t value)
+size_t engine_report_line(char *text, size_t cap, size_t at, const char *name, uint64_t value)
 {
 	int n;
 
@@ -47,12 +47,14 @@ size_t engine_report(struct engine *e, char *text, size_t cap)
 	size_t at = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(lines); i++)
-		at = put(text, cap, at, lines[i].name, lines[i].value);
+		at = engine_report_line(text, cap, at, lines[i].name, lines[i].value);
 	for (int d = DROP_NONE + 1; d < DROP_COUNT; d++) {
 		char name[64];
 
 		snprintf(name, sizeof(name), "drop_%s", drop_name((enum drop)d));
-		at = put(text, cap, at, name, e->drops[d]);
+		at = engine_report_line(text, cap, at, name, e->drops[d]);
 	}
+	if (e->fault)
+		at = engine_fault_report(e, text, cap, at);
 	return at < cap ? at : cap;
 }

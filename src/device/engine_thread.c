@@ -43,6 +43,17 @@ static void tell_observers(struct engine *e)
 	pthread_mutex_unlock(&e->observers_lock);
 }
 
+static void tell_link_fault(struct engine *e)
+{
+	bool down = atomic_load(&e->link_down);
+
+	log_info("fault injection: the link is %s", down ? "down" : "up again");
+	pthread_mutex_lock(&e->observers_lock);
+	for (struct engine_observer *o = e->observers; o; o = o->next)
+		o->link_fault(o, down);
+	pthread_mutex_unlock(&e->observers_lock);
+}
+
 static void drain_wake(struct engine *e)
 {
 	uint64_t count;
@@ -93,6 +104,8 @@ static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
 			 netmon_drain(e->netmon))
 			tell_observers(e);
 	}
+	if (atomic_exchange(&e->link_changed, false))
+		tell_link_fault(e);
 }
 
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
@@ -161,7 +174,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-static void wake(struct engine *e)
+void engine_thread_wake(struct engine *e)
 {
 	uint64_t one = 1;
 
@@ -176,7 +189,7 @@ void engine_thread_remind(struct engine *e)
 	if (due >= e->wake_ns)
 		return;
 	e->wake_ns = due;
-	wake(e);
+	engine_thread_wake(e);
 }
 
 static int watch(int epoll_fd, int fd)
@@ -246,7 +259,7 @@ int engine_thread_start(struct engine *e)
 void engine_thread_stop(struct engine *e)
 {
 	atomic_store(&e->stopping, true);
-	wake(e);
+	engine_thread_wake(e);
 	pthread_join(e->thread, NULL);
 	close_fds(e);
 }
@@ -284,7 +297,7 @@ int engine_wait_fd(struct engine *e, int fd)
 	atomic_fetch_sub(&e->waiters, 1);
 	atomic_fetch_add_explicit(&e->waits, 1, memory_order_relaxed);
 	if (atomic_exchange(&e->parked, false))
-		wake(e);
+		engine_thread_wake(e);
 	return ret;
 }
 

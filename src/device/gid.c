@@ -148,13 +148,22 @@ void dev_refresh(struct dev *dev)
 			  changes & NETDEV_GIDS_CHANGED ? "addresses " : "",
 			  changes & NETDEV_STATE_CHANGED ? "link " : "",
 			  changes & NETDEV_MTU_CHANGED ? "mtu" : "");
-		if (changes & NETDEV_STATE_CHANGED)
+		if (changes & NETDEV_STATE_CHANGED && !dev->link_fault)
 			tell(dev, dev->net.up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
 		if (changes & NETDEV_GIDS_CHANGED)
 			tell(dev, IBV_EVENT_GID_CHANGE);
 	} else if (changes < 0) {
 		log_warn("%s: can't refresh: %s", dev->ibv.name, strerror(-changes));
 	}
+	pthread_mutex_unlock(&dev->lock);
+}
+
+void dev_link_fault(struct dev *dev, bool down)
+{
+	pthread_mutex_lock(&dev->lock);
+	if (dev->link_fault != down && dev->net.up)
+		tell(dev, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+	dev->link_fault = down;
 	pthread_mutex_unlock(&dev->lock);
 }
 

@@ -66,6 +66,11 @@ static void observed(struct engine_observer *o)
 	dev_refresh(container_of(o, struct dev, observer));
 }
 
+static void link_fault(struct engine_observer *o, bool down)
+{
+	dev_link_fault(container_of(o, struct dev, observer), down);
+}
+
 static struct dev *create(const struct netdev *net)
 {
 	struct dev *dev = calloc(1, sizeof(*dev));
@@ -83,6 +88,7 @@ static struct dev *create(const struct netdev *net)
 	dev->guid = device_guid(net);
 	dev->net = *net;
 	dev->observer.netdev_changed = observed;
+	dev->observer.link_fault = link_fault;
 	pthread_mutex_init(&dev->lock, NULL);
 	list_init(&dev->contexts);
 	list_append(&devices, &dev->link);

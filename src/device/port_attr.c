@@ -154,12 +154,14 @@ static void set_rate(struct ibv_port_attr *attr, uint32_t mbps)
 int dev_query_port(struct dev_context *ctx, unsigned port, struct ibv_port_attr *attr)
 {
 	struct dev *dev = ctx->dev;
+	bool up;
 
 	if (port != DEV_PORT)
 		return -EINVAL;
 	pthread_mutex_lock(&dev->lock);
+	up = dev->net.up && !dev->link_fault;
 	*attr = (struct ibv_port_attr){
-		.state = dev->net.up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
+		.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = mtu_code(dev->net.mtu),
 		.gid_tbl_len = NETDEV_GIDS,
@@ -167,7 +169,7 @@ int dev_query_port(struct dev_context *ctx, unsigned port, struct ibv_port_attr 
 		.max_msg_sz = QP_MAX_MSG,
 		.pkey_tbl_len = 1,
 		.max_vl_num = 1,
-		.phys_state = dev->net.up ? PHYS_LINK_UP : PHYS_DISABLED,
+		.phys_state = up ? PHYS_LINK_UP : PHYS_DISABLED,
 		.link_layer = IBV_LINK_LAYER_ETHERNET,
 		.flags = QPF_GRH_REQUIRED,
 	};

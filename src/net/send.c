@@ -102,6 +102,8 @@ static void rewrite_icrcs(struct port *port, struct outbox *box, const struct ou
 	struct path path = g->path;
 	uint16_t id = 0;
 
+	if (g->damaged)
+		return;
 	path.sport = sport;
 	for (uint32_t at = 0; at < g->len; at += g->seg_len) {
 		uint32_t left = g->len - at;

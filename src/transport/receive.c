@@ -7,6 +7,10 @@ bool receive_take(struct qp *qp)
 {
 	struct responder *r = &qp->resp;
 
+	if (!r->recv_taken && r->starved) {
+		r->starved = false;
+		return false;
+	}
 	if (!r->recv_taken)
 		r->recv_taken = recv_queue_take(r->queue, r->recv);
 	return r->recv_taken;

@@ -77,6 +77,7 @@ struct responder {
 	uint32_t rkey, dma_len;
 	struct recv_wqe *recv; /* the receive being filled; storage of the responder's */
 	bool recv_taken;
+	bool starved;	   /* fault injection: the next look for a receive finds none */
 	bool skip_message; /* UC: dropping the rest of a damaged message */
 
 	bool ack_due; /* one ACK or NAK to send after the replies */

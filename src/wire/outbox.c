@@ -65,6 +65,7 @@ static struct outbox_group *group_for(struct outbox *box, uint32_t size)
 	g->seg_len = (uint16_t)size;
 	g->segments = 0;
 	g->closed = false;
+	g->damaged = false;
 	return g;
 }
 
@@ -86,6 +87,22 @@ void outbox_commit(struct outbox *box, uint32_t len)
 	g->closed = size < g->seg_len;
 	box->used += size;
 	box->reserved = 0;
+}
+
+void outbox_close_group(struct outbox *box)
+{
+	if (!outbox_empty(box))
+		box->groups[box->n_groups - 1].closed = true;
+}
+
+uint8_t *outbox_damage(struct outbox *box)
+{
+	struct outbox_group *g = &box->groups[box->n_groups - 1];
+
+	assert(!outbox_empty(box) && g->segments == 1);
+	g->closed = true;
+	g->damaged = true;
+	return box->buf + g->offset;
 }
 
 void outbox_sent(struct outbox *box, unsigned n)

@@ -27,7 +27,8 @@ struct outbox_group {
 	uint32_t len;	   /* bytes, ICRCs included */
 	uint16_t seg_len;  /* bytes of each packet but the last, ICRC included */
 	uint16_t segments; /* packets; 1: no segmentation */
-	bool closed;	   /* a shorter packet ended it */
+	bool closed;	   /* nothing joins it any more: a shorter packet ended it */
+	bool damaged;	   /* one packet, its ICRC is wrong on purpose: leave it so */
 };
 
 struct outbox {
@@ -57,6 +58,13 @@ uint8_t *outbox_reserve(struct outbox *box, const struct path *path, uint32_t ma
 /* The reserved packet is len bytes (a multiple of 4, pad included); appends the ICRC and groups it.
  */
 void outbox_commit(struct outbox *box, uint32_t len);
+
+/* The next packet begins a group. */
+void outbox_close_group(struct outbox *box);
+
+/* For fault injection: the last packet, which began a group, is going to be damaged and stays alone.
+ * Returns its bytes. */
+uint8_t *outbox_damage(struct outbox *box);
 
 /* The first n waiting groups are gone; when none is left the buffer is empty again. */
 void outbox_sent(struct outbox *box, unsigned n);

@@ -26,8 +26,8 @@ def program(name, *args):
     return [os.path.join(BUILD, "examples", name), *args]
 
 
-def on_adapter(*command):
-    return [os.path.join(BUILD, "rocelink"), "run", "--", *command]
+def on_adapter(*command, options=()):
+    return [os.path.join(BUILD, "rocelink"), "run", *options, "--", *command]
 
 
 def free_port():
@@ -117,6 +117,18 @@ class Examples(unittest.TestCase):
                                       program("ud_send", "connect", host, port, text))
                 self.assertRegex(served, rf"^waiting on port {port}\nfrom QPN 0x[0-9a-f]{{6}}: {text}\n$")
 
+    @unittest.skipIf(SANITIZED, "a sanitizer's runtime can't come after the adapter's library")
+    def test_ud_counter(self):
+        """Its mistake shows under faults, as docs/faults.md says, and only there."""
+        loss, worse = ("--fault", "loss=5%"), ("--fault", "loss=5%,dup=3%,reorder=4%,corrupt=1%,seed=3")
+        for options, careful, right in (((), [], True), (loss, [], False), (worse, [], False),
+                                        (loss, ["careful"], True), (worse, ["careful"], True)):
+            with Program(on_adapter(*program("ud_counter", "rl_lo", "0", *careful), options=options)) as it:
+                status, output, errors = it.end()
+            says = re.fullmatch(r"200 additions; the counter says (\d+)\n", output)
+            self.assertTrue(says, (output, errors))
+            self.assertEqual((status, int(says[1]) == 200), (0, True) if right else (1, False), (options, careful))
+
     def test_kv_get(self):
         # So many pairs that some share a first slot, and clients that all read at once.
         pairs = {f"key{i}": f"value of {i}" for i in range(200)}
@@ -135,7 +147,7 @@ class Examples(unittest.TestCase):
                 self.assertEqual(server.end(), (-signal.SIGTERM, f"serving on port {port}\n", ""))
 
     def test_usage(self):
-        for name in ("by_hand", "rc_write", "ud_send", "kv_get"):
+        for name in ("by_hand", "rc_write", "ud_send", "ud_counter", "kv_get"):
             with Program(program(name)) as it:
                 status, output, errors = it.end()
             self.assertEqual((status, output), (2, ""))

@@ -65,6 +65,19 @@ static void test_good_values(void **state)
 	}
 }
 
+static void test_fault(void **state)
+{
+	struct settings s;
+	char error[256];
+
+	(void)state;
+	assert_int_equal(parse(&s, NULL, NULL, error, sizeof(error)), 0);
+	assert_false(s.fault.active);
+	assert_int_equal(parse(&s, "ROCELINK_FAULT=qp-error=7", NULL, error, sizeof(error)), 0);
+	assert_true(s.fault.active);
+	assert_int_equal(s.fault.qp_error, 7);
+}
+
 static void test_wrong_values(void **state)
 {
 	static const struct {
@@ -79,6 +92,8 @@ static void test_wrong_values(void **state)
 		{ "ROCELINK_PATH=tcp", "ROCELINK_PATH is \"tcp\"", "auto, udp or shm" },
 		{ "ROCELINK_PATH=", "ROCELINK_PATH is \"\"", "auto, udp or shm" },
 		{ "ROCELINK_PCAP=", "ROCELINK_PCAP is \"\"", "file" },
+		{ "ROCELINK_FAULT=", "ROCELINK_FAULT is \"\"", "loss=1%" },
+		{ "ROCELINK_FAULT=loss=1", "ROCELINK_FAULT is \"loss=1\": loss is", "1%" },
 		{ "ROCELINK_PCAPS=x", "ROCELINK_PCAPS", "ROCELINK_PCAP" },
 		{ "ROCELINK_=x", "ROCELINK_;", "ROCELINK_LOG" },
 		{ "ROCELINK_log=info", "ROCELINK_log", "ROCELINK_LOG" },
@@ -117,6 +132,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_defaults),
 		cmocka_unit_test(test_good_values),
+		cmocka_unit_test(test_fault),
 		cmocka_unit_test(test_wrong_values),
 		cmocka_unit_test(test_long_value_is_cut),
 	};
