@@ -56,16 +56,15 @@ static void traffic(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
-static void rnr_retries_run_out(void **state)
+/* Connected to itself, with other limits than the rig's. */
+static struct ibv_qp *patient(struct rig *r, struct ibv_cq *cq, uint8_t timeout, uint8_t rnr_retry)
 {
-	struct rig *r = *state;
-	struct ibv_cq *cq = rig_cq(r, 64, NULL);
 	struct ibv_qp *qp = rig_qp(r, IBV_QPT_RC, cq, cq, NULL);
 	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS,
 				    .sq_psn = 7,
-				    .timeout = 14,
+				    .timeout = timeout,
 				    .retry_cnt = 7,
-				    .rnr_retry = 2,
+				    .rnr_retry = rnr_retry,
 				    .max_rd_atomic = 1 };
 
 	assert_int_equal(rig_to_init(qp), 0);
@@ -75,6 +74,15 @@ static void rnr_retries_run_out(void **state)
 					       IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 					       IBV_QP_MAX_QP_RD_ATOMIC),
 			 0);
+	return qp;
+}
+
+static void rnr_retries_run_out(void **state)
+{
+	struct rig *r = *state;
+	struct ibv_cq *cq = rig_cq(r, 64, NULL);
+	struct ibv_qp *qp = patient(r, cq, 14, 2);
+
 	assert_int_equal(rig_post_recv(r, qp, 1, 0, 64), 0);
 	assert_int_equal(rig_post_send(r, qp, 2, 0, 64, IBV_SEND_SIGNALED), 0);
 	/* The receive is there all the time, and is flushed in the end. */
@@ -154,7 +162,7 @@ static void link_down(void **state)
 {
 	struct rig *r = *state;
 	struct ibv_cq *cq = rig_cq(r, 64, NULL);
-	struct ibv_qp *qp = self_connected(r, cq);
+	struct ibv_qp *qp = patient(r, cq, 18, 7); /* 7 seconds */
 	struct ibv_async_event event;
 	struct ibv_wc wc;
 
