@@ -3,9 +3,6 @@
  * Completion queues: a ring with one producer, the engine, which writes slots and tail under its
  * lock, and pollers, which read slots and write head under the poll lock. They don't share a lock.
  *
- * No wake-up is lost: a program arms, then polls; the engine advances the tail, then looks whether
- * it is armed; both in sequentially consistent order, so at least one of them sees the other.
- *
  * slots and mask change (resize, clean) only under both locks. A full ring is never written to: the
  * CQ is in error from then on (IBA 11.6.3.1).
  */
@@ -60,6 +57,12 @@ static int check(const struct dev_context *ctx, const struct ibv_cq_init_attr_ex
 		log_info("create_cq: channel is of another context");
 		return -EINVAL;
 	}
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD &&
+	    (!attr->parent_domain || attr->parent_domain->context != ibv ||
+	     ((struct dev_pd *)attr->parent_domain)->root == (void *)attr->parent_domain)) {
+		log_info("create_cq: parent_domain must be one of this context's");
+		return -EINVAL;
+	}
 	return 0;
 }
 
@@ -98,13 +101,19 @@ int dev_cq_create(struct dev_context *ctx, const struct ibv_cq_init_attr_ex *att
 	list_init(&cq->pending_link);
 	list_init(&cq->send_qps);
 	list_init(&cq->recv_qps);
-	dev_object_add(ctx, DEV_CQ, &cq->link, (int *[]){ ch ? &ch->ibv.refcnt : NULL }, 1);
+	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
+		cq->domain = (struct dev_pd *)attr->parent_domain;
+	dev_object_add(
+		ctx, DEV_CQ, &cq->link,
+		(int *[]){ ch ? &ch->ibv.refcnt : NULL, cq->domain ? &cq->domain->users : NULL },
+		2);
 	*out = cq;
 	return 0;
 }
 
 void dev_cq_release(struct dev_cq *cq)
 {
+	dev_cq_notify_stop(cq);
 	dev_cq_overrun_finish(cq);
 	pthread_mutex_destroy(&cq->poll_lock);
 	pthread_mutex_destroy(&cq->ibv.mutex);
@@ -136,11 +145,13 @@ int dev_cq_destroy(struct ibv_cq *ibv)
 
 	if (dev_forked(cq->ctx))
 		return 0;
-	rc = dev_object_remove(cq->ctx, &cq->link, &cq->users, NULL, 0);
+	rc = dev_object_remove(cq->ctx, &cq->link, &cq->users,
+			       (int *[]){ cq->domain ? &cq->domain->users : NULL }, 1);
 	if (rc) {
 		log_info("destroy_cq: queue pairs still use it");
 		return rc;
 	}
+	dev_cq_notify_stop(cq);
 	await_acks(cq);
 	/* Only now: the channel may be destroyed as soon as nobody uses it. */
 	if (ch)
@@ -149,24 +160,12 @@ int dev_cq_destroy(struct ibv_cq *ibv)
 	return 0;
 }
 
-static uint64_t now_ns(void)
+static uint64_t now_ns(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
-static void notify(struct dev_cq *cq, bool solicited)
-{
-	int armed = atomic_load(&cq->armed);
-
-	if (armed == CQ_IDLE || (armed == CQ_SOLICITED && !solicited))
-		return;
-	/* The program may have gone from solicited-only to any meanwhile: either way it is owed an
-	 * event. */
-	atomic_store(&cq->armed, CQ_IDLE);
-	dev_channel_post((struct dev_channel *)cq->ibv.channel, cq);
 }
 
 void dev_cq_complete(void *arg, const struct ibv_wc *wc, bool solicited)
@@ -185,13 +184,15 @@ void dev_cq_complete(void *arg, const struct ibv_wc *wc, bool solicited)
 	slot = &cq->slots[tail & cq->mask];
 	slot->wc = *wc;
 	if (cq->stamped)
-		slot->stamp_ns = now_ns();
+		slot->stamp_ns = now_ns(CLOCK_MONOTONIC);
+	if (cq->wall_stamped)
+		slot->wall_ns = now_ns(CLOCK_REALTIME);
 	if (!cq->ibv.channel) {
 		atomic_store_explicit(&cq->tail, tail + 1, memory_order_release);
 		return;
 	}
 	atomic_store(&cq->tail, tail + 1);
-	notify(cq, solicited);
+	dev_cq_notify(cq, wc->status != IBV_WC_SUCCESS, solicited);
 }
 
 bool dev_cq_pop(struct dev_cq *cq, struct cq_slot *slot)
@@ -238,26 +239,6 @@ int dev_cq_poll(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 		return got;
 	engine_poll(cq->ctx->engine);
 	return pop(cq, n, wc);
-}
-
-int dev_cq_req_notify(struct ibv_cq *ibv, int solicited_only)
-{
-	struct dev_cq *cq = (struct dev_cq *)ibv;
-	int wanted = solicited_only ? CQ_SOLICITED : CQ_NEXT;
-	int armed = atomic_load_explicit(&cq->armed, memory_order_relaxed);
-
-	if (!cq->ibv.channel) {
-		log_info("req_notify_cq: the completion queue was created without a channel");
-		return EINVAL;
-	}
-	/* A request for any completion isn't weakened by one for solicited ones (IBA 11.4.2.2). */
-	while (armed < wanted) {
-		if (atomic_compare_exchange_weak(&cq->armed, &armed, wanted))
-			return 0;
-	}
-	/* Armed already, but the order with what the program polls next must hold here too. */
-	atomic_thread_fence(memory_order_seq_cst);
-	return 0;
 }
 
 int dev_cq_resize(struct ibv_cq *ibv, int cqe)

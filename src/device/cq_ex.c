@@ -3,8 +3,6 @@
  * The ibv_start_poll family of a CQ made by ibv_create_cq_ex: between start and end the poll lock
  * is held (unless the CQ is single-threaded), and `current` is the completion the readers speak of.
  */
-#include <time.h>
-
 #include "device/device.h"
 
 static struct dev_cq *self(struct ibv_cq_ex *ibv)
@@ -115,27 +113,17 @@ static uint64_t read_completion_ts(struct ibv_cq_ex *ibv)
 	return self(ibv)->current.stamp_ns;
 }
 
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ibv)
 {
-	uint64_t age = clock_ns(CLOCK_MONOTONIC) - self(ibv)->current.stamp_ns;
-
-	return clock_ns(CLOCK_REALTIME) - age;
+	return self(ibv)->current.wall_ns;
 }
 
 void dev_cq_ex_init(struct dev_cq *cq, uint64_t wc_flags)
 {
 	struct ibv_cq_ex *ibv = &cq->ibv;
 
-	cq->stamped = wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-				  IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+	cq->stamped = wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+	cq->wall_stamped = wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 	ibv->start_poll = start_poll;
 	ibv->next_poll = next_poll;
 	ibv->end_poll = end_poll;

@@ -125,7 +125,8 @@ struct dev_channel {
 
 struct cq_slot {
 	struct ibv_wc wc;
-	uint64_t stamp_ns;
+	uint64_t stamp_ns; /* CLOCK_MONOTONIC */
+	uint64_t wall_ns;  /* CLOCK_REALTIME */
 };
 
 enum cq_armed { CQ_IDLE, CQ_SOLICITED, CQ_NEXT };
@@ -135,7 +136,7 @@ struct dev_cq { // NOLINT(clang-analyzer-optin.performance.Padding)
 	struct ibv_cq_ex ibv;
 	struct dev_context *ctx;
 	pthread_mutex_t poll_lock;
-	bool single_threaded, ignore_overrun, stamped;
+	bool single_threaded, ignore_overrun, stamped, wall_stamped;
 	/* Written by the engine alone, under its lock. */
 	_Alignas(64) _Atomic uint32_t tail;
 	_Atomic int armed; /* enum cq_armed */
@@ -152,6 +153,14 @@ struct dev_cq { // NOLINT(clang-analyzer-optin.performance.Padding)
 	struct list pending_link;
 	unsigned events_pending, events_read;
 	unsigned async_read;
+	struct dev_pd *domain; /* the parent domain it was made in, or NULL */
+	/* Moderation, under the engine lock: an event for every so many completions, or when the
+	 * oldest that had none is so old. 0 and 0: for each. */
+	uint32_t event_count;
+	uint64_t event_period_ns;
+	uint32_t since_event;
+	bool held_back; /* armed, and an event is owed */
+	struct engine_alarm event_alarm;
 	/* QPs to put in error at an overrun; under the engine lock. */
 	struct list send_qps, recv_qps;
 	bool has_reaper;
@@ -317,7 +326,7 @@ void dev_async_ack(const struct ibv_async_event *event);
 /* Drop what is unread of an object that goes away. */
 void dev_async_forget(struct dev_context *ctx, const void *element);
 
-/* cq.c, cq_ex.c, cq_overrun.c */
+/* cq.c, cq_ex.c, cq_notify.c, cq_overrun.c */
 int dev_cq_create(struct dev_context *ctx, const struct ibv_cq_init_attr_ex *attr,
 		  struct dev_cq **cq);
 int dev_cq_destroy(struct ibv_cq *cq);
@@ -328,6 +337,10 @@ bool dev_cq_pop(struct dev_cq *cq, struct cq_slot *slot);		 /* under the poll lo
 void dev_cq_complete(void *cq, const struct ibv_wc *wc, bool solicited); /* engine */
 /* Remove this QP's completions. Without locks. */
 void dev_cq_clean(struct dev_cq *cq, uint32_t qpn);
+int dev_cq_moderate(struct ibv_cq *cq, uint32_t count, uint32_t period_us);
+void dev_cq_notify(struct dev_cq *cq, bool failed, bool solicited); /* engine */
+void dev_cq_notify_stop(
+	struct dev_cq *cq); /* no event comes from now on, without new completions */
 void dev_cq_ex_init(struct dev_cq *cq, uint64_t wc_flags);
 void dev_cq_overrun(struct dev_cq *cq);	       /* engine */
 void dev_cq_overrun_finish(struct dev_cq *cq); /* before its memory goes */

@@ -174,6 +174,8 @@ static void run_timers(struct engine *e)
 		qp_tick(&eqp->qp, e->now_ns);
 		engine_make_ready(e, eqp);
 	}
+	if (__builtin_expect(e->alarms != NULL, 0))
+		engine_alarms_ring(e);
 }
 
 /* True: all sent. */
@@ -236,17 +238,23 @@ bool engine_step(struct engine *e, bool may_defer)
 	return bursts > 0 || (e->ready_first && !e->blocked);
 }
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
 uint64_t engine_next_due_ns(const struct engine *e)
 {
+	uint64_t due;
+
 	if (e->ready_first && !e->blocked && !e->deferred)
 		return 0;
-	if (e->fault && !e->blocked) {
-		uint64_t due = fault_next_due_ns(e->fault, e->now_ns);
-
-		if (due < timers_next(&e->timers))
-			return due;
-	}
-	return timers_next(&e->timers);
+	due = timers_next(&e->timers);
+	if (e->fault && !e->blocked)
+		due = earlier(due, fault_next_due_ns(e->fault, e->now_ns));
+	if (e->alarms)
+		due = earlier(due, engine_alarms_next(e));
+	return due;
 }
 
 void engine_lock(struct engine *e)

@@ -73,6 +73,18 @@ void engine_poll(struct engine *e);
  */
 int engine_wait_fd(struct engine *e, int fd);
 
+uint64_t engine_now_ns(void); /* CLOCK_MONOTONIC */
+
+/* A deadline of something that isn't a queue pair. Zeroed but for `ring`, which is called once, under
+ * the lock, and may set no alarm but this one. All under the lock. */
+struct engine_alarm {
+	struct engine_alarm *next;
+	uint64_t due_ns; /* 0: not set */
+	void (*ring)(struct engine_alarm *a);
+};
+void engine_alarm_set(struct engine *e, struct engine_alarm *a, uint64_t due_ns);
+void engine_alarm_cancel(struct engine *e, struct engine_alarm *a);
+
 /* Call back under no lock when links or addresses change (netmon). One observer list for all
  * contexts. */
 struct engine_observer {

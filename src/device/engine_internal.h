@@ -32,6 +32,7 @@ struct engine {
 	struct mem_table mem;
 	struct qp_table qps;
 	struct timers timers;
+	struct engine_alarm *alarms;
 	struct mcast_member *members;
 	uint64_t now_ns;      /* of the step under way */
 	uint32_t empty_polls; /* in a row */
@@ -64,7 +65,6 @@ struct engine {
 	struct engine_observer *observers;
 };
 
-uint64_t engine_now_ns(void);
 /* Under the lock: have this QP served by the step. */
 void engine_make_ready(struct engine *e, struct engine_qp *eqp);
 /* Under the lock. True: something was received or is left to do. may_defer: see engine_poll. */
@@ -84,6 +84,11 @@ size_t engine_report_line(char *text, size_t cap, size_t at, const char *name, u
 
 /* Have the thread look around. */
 void engine_thread_wake(struct engine *e);
+
+/* Under the lock. */
+uint64_t engine_alarms_next(const struct engine *e);
+void engine_alarms_ring(struct engine *e);
+
 int engine_thread_start(struct engine *e);
 void engine_thread_stop(struct engine *e);
 /* In the child of a fork, where the thread doesn't exist. */

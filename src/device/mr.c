@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
-#include "device/fault.h"
+#include "device/mr_fault.h"
 
 #define ACCESS_KNOWN                                                                 \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
@@ -84,7 +84,7 @@ int dev_mr_enter(struct ibv_pd *ibv_pd, const struct mr *desc, struct dev_mr **o
 		return -ENOMEM;
 	mr->mr = *desc;
 	mr->mr.pd = pd;
-	fault_watch();
+	mr_fault_watch();
 	engine_lock(ctx->engine);
 	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
 	engine_unlock(ctx->engine);

@@ -75,6 +75,7 @@ int dev_query_device_ex(struct dev_context *ctx, struct ibv_device_attr_ex *attr
 					       IBV_ODP_SUPPORT_SRQ_RECV,
 			},
 		},
+		.cq_mod_caps = { .max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX },
 		.max_dm_size = DEV_DM_MAX,
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = NS_PER_SEC / 1000, /* kHz */

@@ -2,7 +2,7 @@
 /*
  * Access to a program's memory that may be gone: the program can unmap or protect at any time what
  * it registered, as no page is pinned. Such an access runs guarded: whoever handles SIGSEGV and
- * SIGBUS for the process (device/fault.c) asks mem_guard_fault(), which abandons it. Without a
+ * SIGBUS for the process (device/mr_fault.c) asks mem_guard_fault(), which abandons it. Without a
  * handler the guard does nothing, at a cost of a few nanoseconds.
  *
  * The guard is the calling thread's own; accesses don't nest.

@@ -62,6 +62,16 @@ static struct ibv_cq_ex *create_cq_ex(struct ibv_context *ctx, struct ibv_cq_ini
 	return &cq->ibv;
 }
 
+static int modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
+{
+	if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) {
+		log_info("modify_cq: attr_mask 0x%x, 0x%x is there", attr->attr_mask,
+			 IBV_CQ_ATTR_MODERATE);
+		return EINVAL;
+	}
+	return -dev_cq_moderate(cq, attr->moderate.cq_count, attr->moderate.cq_period);
+}
+
 static struct ibv_qp *create_qp_ex(struct ibv_context *ctx, struct ibv_qp_init_attr_ex *attr)
 {
 	struct dev_qp *qp = NULL;
@@ -210,7 +220,6 @@ static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32
 REFUSE_OBJECT(struct ibv_mw, alloc_mw, struct ibv_pd *pd, enum ibv_mw_type type)
 REFUSE_INT(bind_mw, struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
 REFUSE_INT(dealloc_mw, struct ibv_mw *mw)
-REFUSE_INT(modify_cq, struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 REFUSE_INT(modify_qp_rate_limit, struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 REFUSE_OBJECT(struct ibv_counters, create_counters, struct ibv_context *ctx,
 	      struct ibv_counters_init_attr *attr)
@@ -267,7 +276,7 @@ void context_ops_init(struct verbs_context *v)
 	v->alloc_td = alloc_td;
 	v->dealloc_td = dealloc_td;
 
-	v->modify_cq = no_modify_cq;
+	v->modify_cq = modify_cq;
 	v->modify_qp_rate_limit = no_modify_qp_rate_limit;
 	v->alloc_dm = alloc_dm;
 	v->free_dm = free_dm;

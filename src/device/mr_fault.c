@@ -8,7 +8,7 @@
  * The handlers run with SA_NODEFER and an empty mask, since they may not return, and on the
  * program's alternate stack where it has one: its stack may be what overflowed.
  */
-#include "device/fault.h"
+#include "device/mr_fault.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -90,7 +90,7 @@ static void watch(size_t i)
 			 watched[i]);
 }
 
-void fault_watch(void)
+void mr_fault_watch(void)
 {
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < ARRAY_LEN(watched); i++)

@@ -5,10 +5,10 @@
  * error. All other faults go to the handler that the program had before, or take their default
  * course.
  */
-#ifndef ROCELINK_DEVICE_FAULT_H
-#define ROCELINK_DEVICE_FAULT_H
+#ifndef ROCELINK_DEVICE_MR_FAULT_H
+#define ROCELINK_DEVICE_MR_FAULT_H
 
 /* At every registration: the program may have set handlers of its own since the last. */
-void fault_watch(void);
+void mr_fault_watch(void);
 
 #endif
