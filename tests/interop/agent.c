@@ -11,11 +11,15 @@
  * early kills the group, so nothing a test started outlives it. A script ended by signal n reports
  * 128 + n, as a shell does.
  *
+ * `agent listening PORT SECONDS` waits until a program in its network namespace listens there: what a
+ * loop in the shell does too, with a dozen processes, which an emulated processor is slow to start.
+ *
  * It listens on the management link only and is one of the two things init starts: there is
  * no authentication, the guest holds nothing but test programs.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SCRIPT_MAX = 65536, BACKLOG = 64 };
+enum { SCRIPT_MAX = 65536, BACKLOG = 64, LOOKS_PER_SECOND = 50 };
 
 static int listen_on(const char *address, const char *port)
 {
@@ -116,10 +120,41 @@ static void serve(int fd)
 	shutdown(fd, SHUT_RDWR);
 }
 
+static int is_listening(const char *table, int port)
+{
+	char line[512];
+	FILE *file = fopen(table, "r");
+	int found = 0;
+
+	while (file && !found && fgets(line, sizeof(line), file)) {
+		unsigned int local, state;
+
+		found = sscanf(line, " %*d: %*[0-9A-F]:%x %*[0-9A-F]:%*x %x", &local, &state) ==
+				2 &&
+			(int)local == port && state == TCP_LISTEN;
+	}
+	if (file)
+		fclose(file);
+	return found;
+}
+
+static int wait_listening(int port, int seconds)
+{
+	for (int i = 0; i < seconds * LOOKS_PER_SECOND; i++) {
+		if (is_listening("/proc/net/tcp", port) || is_listening("/proc/net/tcp6", port))
+			return 0;
+		usleep(1000000 / LOOKS_PER_SECOND);
+	}
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
-	int lfd = argc == 3 ? listen_on(argv[1], argv[2]) : -1;
+	int lfd;
 
+	if (argc == 4 && !strcmp(argv[1], "listening"))
+		return wait_listening(atoi(argv[2]), atoi(argv[3]));
+	lfd = argc == 3 ? listen_on(argv[1], argv[2]) : -1;
 	if (lfd < 0) {
 		fprintf(stderr, "agent: usage: agent ADDRESS PORT (%s)\n", strerror(errno));
 		return 1;

@@ -43,10 +43,12 @@ def measure(node, command, unit, port, seconds):
     return value(text, unit) if status == 0 else None
 
 
-def run(kernel, adapter, rounds=1, seconds=2):
+def run(kernel, adapter, rounds, seconds, chosen=""):
     """[(name, unit, the kernel's, the adapter's, the adapter's gain)]; medians, None where nothing was measured."""
     rows, port = [], FIRST_PORT
     for name, command, unit in MEASUREMENTS:
+        if not re.search(chosen, name):
+            continue
         seen = {kernel: [], adapter: []}
         for _, node in itertools.product(range(rounds), (kernel, adapter)):
             # Where the processor is emulated perftest's own clock check fails now and then.

@@ -7,6 +7,11 @@ way round. Groups are run one after the other because each changes the link; cas
 import re
 from dataclasses import dataclass, field
 
+# Kinds of pairs besides the first one (the adapter on the host, the kernel's driver in the guest).
+GUEST = "guest"  # both in the guest
+ROUTED = "routed"  # the adapter at both ends, in the guest behind a router
+BOTH = (GUEST, ROUTED)
+
 PINGPONG = "pingpong"
 PERFTEST = "perftest"
 PROBE = "probe"
@@ -26,7 +31,7 @@ class Case:
     timeout: int = 60
     tries: int = 1
     excuse: str = ""  # the only fault that another try is granted for; default: any
-    smoke: bool = False  # also between the less important pairs of nodes
+    also: tuple = ()  # kinds of pairs that it is run for besides the first
     kernel_client: bool = True
     requester: dict = field(default_factory=dict)  # what the client must report (probe only)
     responder: dict = field(default_factory=dict)  # what the server must report
@@ -51,7 +56,8 @@ class Group:
     cases: list
     mtu: int = 1500
     netem: str = ""
-    width: int = 3  # cases at once
+    width: int = 4  # cases at once
+    also: tuple = BOTH  # as a case's
 
 
 def pingpong(program, options="", **more):
@@ -81,8 +87,8 @@ SIZES = (1, 33, 1023, 1024, 1025, 5001, 65536)
 def pingpong_cases():
     for service in SERVICES:
         for gid in ("v4", "v6", "ll"):
-            yield pingpong(service, "-n 20", gid=gid, smoke=gid != "ll")
-        yield pingpong(service, "-n 20 -e", smoke=True)
+            yield pingpong(service, "-n 20", gid=gid, also=(GUEST,) if gid == "v4" else ())
+        yield pingpong(service, "-n 20 -e")
         for size in SIZES:
             # A UD message is one packet: the greatest is the path MTU.
             if service != "ud" or size <= 1024:
@@ -97,11 +103,11 @@ def pingpong_cases():
 
 
 def perftest_cases():
-    yield perftest("ib_send_bw", "-n 100 -s 65536", smoke=True)
+    yield perftest("ib_send_bw", "-n 100 -s 65536", also=BOTH)
     yield perftest("ib_send_lat", "-n 50 -s 8")
-    yield perftest("ib_write_bw", "-n 100 -s 65536", smoke=True)
+    yield perftest("ib_write_bw", "-n 100 -s 65536", also=BOTH)
     yield perftest("ib_write_lat", "-n 50 -s 8", gid="v6")
-    yield perftest("ib_read_bw", "-n 100 -s 65536", smoke=True)
+    yield perftest("ib_read_bw", "-n 100 -s 65536", also=BOTH)
     yield perftest("ib_read_lat", "-n 50 -s 8")
     yield perftest("ib_send_bw", "-n 100 -c UC -s 4096", gid="v6")
     yield perftest("ib_write_bw", "-n 100 -c UC -s 4096")
@@ -109,10 +115,10 @@ def perftest_cases():
     yield perftest("ib_send_lat", "-n 50 -c UD -s 64")
     # UD loses what finds no receive: as many messages as perftest posts receives.
     yield perftest("ib_send_bw", "-n 100 -c UD -s 1024 -r 512")
-    yield perftest("ib_atomic_bw", "-n 100 -A CMP_AND_SWAP", smoke=True)
+    yield perftest("ib_atomic_bw", "-n 100 -A CMP_AND_SWAP", also=BOTH)
     yield perftest("ib_atomic_bw", "-n 100 -A FETCH_AND_ADD", gid="v6")
     yield perftest("ib_atomic_lat", "-n 50 -A FETCH_AND_ADD")
-    yield perftest("ib_write_bw", "-n 50 -q 8 -s 8192", smoke=True)
+    yield perftest("ib_write_bw", "-n 50 -q 8 -s 8192", also=BOTH)
     yield perftest("ib_send_bw", "-n 50 -q 8 -s 8192")
     yield perftest("ib_read_bw", "-n 50 -q 8 -s 8192")
     yield perftest("ib_write_bw", "-n 50 -b -s 65536")
@@ -125,27 +131,27 @@ def perftest_cases():
 
 
 def rocelink(type_, op, options="", **more):
-    return Case("rocelink pingpong", f"-t {type_} -o {op} --plain --verify {options}", style=ROCELINK, smoke=True,
-                **more)
+    return Case("rocelink pingpong", f"-t {type_} -o {op} --plain --verify {options}", style=ROCELINK,
+                **{"also": (ROUTED,), **more})
 
 
 def rocelink_cases():
     for op in ("send", "write", "read", "fetch-add", "cmp-swap"):
         yield rocelink("rc", op, "-n 20")
-    yield rocelink("rc", "write", "-n 10 -s 65536", gid="v6")
+    yield rocelink("rc", "write", "-n 10 -s 65536", gid="v6", also=BOTH)
     yield rocelink("uc", "send", "-n 20", tries=3)
     yield rocelink("uc", "write", "-n 20", tries=3)
     yield rocelink("ud", "send", "-n 20", tries=3)
 
 
-def data_cases(rounds=2, gid="v4", strict=True):
+def data_cases(rounds=2, gid="v4", strict=True, also=BOTH):
     steps = rounds * 10
     datagrams = rounds * 8 * 2
     yield probe("rc", f"-n {rounds}", {"completed": str(5 * steps)}, {"received": str(2 * steps)},
-                gid=gid, smoke=True, timeout=100)
+                gid=gid, also=also, timeout=100)
     for service in ("uc", "ud"):
         yield probe(service, f"-n {2 * rounds}", {"sent": str(datagrams)},
-                    {"received": str(datagrams)} if strict else {}, gid=gid, smoke=True, tries=2)
+                    {"received": str(datagrams)} if strict else {}, gid=gid, also=also, tries=2)
 
 
 ACCESS_SCENES = ("wrong-rkey-write", "wrong-rkey-read", "beyond-write", "beyond-read", "below-write",
@@ -161,7 +167,7 @@ def refused(status, event):
 
 def error_cases():
     for scene in ACCESS_SCENES:
-        yield probe(scene, "", *refused("REM_ACCESS_ERR", "QP_ACCESS_ERR"), smoke=True)
+        yield probe(scene, "", *refused("REM_ACCESS_ERR", "QP_ACCESS_ERR"), also=(GUEST,))
     yield probe("qp-no-read", "", *refused("REM_INV_REQ_ERR", "QP_REQ_ERR"))
     # The kernel's requester refuses it itself (EINVAL), so the question doesn't reach the responder.
     yield probe("misaligned-atomic", "", *refused("REM_INV_REQ_ERR", "QP_REQ_ERR"), kernel_client=False)
@@ -170,7 +176,7 @@ def error_cases():
     # Three tries, 40.96 ms apart at least.
     yield probe("rnr-used-up", "", {"wc0": "RNR_RETRY_EXC_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR",
                                     "elapsed_ms": (81, 2000)},
-                {"event": "none", "qp": "RTS", "memory": "intact"}, smoke=True)
+                {"event": "none", "qp": "RTS", "memory": "intact"}, also=BOTH)
     yield probe("rnr-late", "", {"wc0": "SUCCESS", "qp": "RTS", "elapsed_ms": (250, 5000)},
                 {"receive": "SUCCESS"})
     yield probe("receive-too-small", "", {"wc0": "REM_INV_REQ_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR"},
@@ -178,7 +184,7 @@ def error_cases():
     # Four tries with a timeout of 67.1 ms to four times that (IBA C9-141).
     yield probe("peer-killed", "", {"wc0": "RETRY_EXC_ERR", "wc1": "WR_FLUSH_ERR", "qp": "ERR",
                                     "elapsed_ms": (268, 1500)},
-                {"receive": "SUCCESS", "exit": "137"}, smoke=True)
+                {"receive": "SUCCESS", "exit": "137"}, also=BOTH)
     yield probe("wrong-qkey", "", {"wc0": "SUCCESS", "wc1": "SUCCESS", "qp": "RTS"},
                 {"received": "1", "first": "R", "qp": "RTS"})
     yield probe("wrong-pkey", "", {}, {"received": "1", "first": "R", "qp": "RTS"}, gid="v6")
@@ -190,14 +196,17 @@ def impaired_cases():
     yield from data_cases(strict=False)
     # The last acknowledgement may be lost, and the program that would repeat it has ended.
     yield pingpong("rc", "-n 50 -c -s 5001", timeout=100, tries=4, excuse="retry counter exceeded")
-    yield perftest("ib_write_bw", "-n 20 -s 65536", timeout=100)
-    yield perftest("ib_read_bw", "-n 20 -s 65536", timeout=100)
+    yield rocelink("rc", "send", "-n 20 -s 5001", also=BOTH, timeout=100)
+    yield rocelink("rc", "read", "-n 20 -s 5001", also=(), timeout=100)
+    # Fewer than in peace: the kernel's requester recovers from many losses by its timeout only.
+    yield perftest("ib_write_bw", "-n 10 -s 65536", timeout=100)
+    yield perftest("ib_read_bw", "-n 10 -s 65536", timeout=100)
     yield perftest("ib_atomic_bw", "-n 50", timeout=100)
 
 
 GROUPS = [
     Group("errors", list(error_cases())),
-    Group("data", [*data_cases(), *data_cases(gid="v6"), *data_cases(gid="ll")]),
+    Group("data", [*data_cases(), *data_cases(gid="v6"), *data_cases(gid="ll", also=())]),
     Group("rocelink", list(rocelink_cases())),
     Group("pingpong", list(pingpong_cases())),
     Group("perftest", list(perftest_cases())),
@@ -205,12 +214,13 @@ GROUPS = [
                       for s in SERVICES),
                     perftest("ib_write_bw", "-n 50 -m 4096 -s 65536"),
                     perftest("ib_read_bw", "-n 50 -m 4096 -s 65536"), *data_cases()], mtu=9000),
-    Group("loss 1%", list(impaired_cases()), netem="loss 1%"),
+    Group("loss 1%", list(impaired_cases()), netem="loss 1%", also=()),
     Group("loss 5%", list(impaired_cases()), netem="loss 5%"),
-    Group("reordering", list(impaired_cases()), netem="delay 2ms reorder 2%"),
-    Group("duplication", list(impaired_cases()), netem="duplicate 5%"),
+    Group("reordering", list(impaired_cases()), netem="delay 2ms reorder 2%", also=(GUEST,)),
+    Group("duplication", list(impaired_cases()), netem="duplicate 5%", also=(ROUTED,)),
     Group("delay 50 ms", [*data_cases(rounds=1), pingpong("rc", "-n 10 -c -s 5001"),
-                          perftest("ib_write_bw", "-n 20 -s 65536")], netem="delay 50ms"),
+                          perftest("ib_write_bw", "-n 20 -s 65536"),
+                          rocelink("rc", "send", "-n 5", also=())], netem="delay 50ms", also=(ROUTED,)),
 ]
 
 @dataclass
@@ -219,7 +229,7 @@ class Deviation:
     scenes: tuple
     role: str
     key: str
-    value: str
+    value: object  # a string, or a range of numbers
     cause: str
     note: str
 
@@ -229,6 +239,9 @@ KERNEL_DEVIATIONS = [
               "a remote access error raises no IBV_EVENT_QP_ACCESS_ERR at the responder (IBA 11.6.3.3)"),
     Deviation(("qp-no-read", "misaligned-atomic"), "server", "event", "none", "server",
               "an invalid request raises no IBV_EVENT_QP_REQ_ERR at the responder (IBA 11.6.3.3)"),
+    Deviation(("peer-killed",), "client", "elapsed_ms", (240, 267), "client",
+              "the ACK timeout is rounded down to whole jiffies of 4 ms, so that the last retry may fail up to "
+              "a twentieth early (IBA C9-141)"),
     Deviation(("receive-too-small",), "server", "receive", "LOC_QP_OP_ERR", "server",
               "a SEND longer than the receive completes with a local QP operation error at the responder, "
               "not a local length error (IBA 9.9.3)"),
@@ -245,9 +258,16 @@ def kernels_deviation(case, role, key, value, server, client):
     scene = case.program.removeprefix("probe ")
     for known in KERNEL_DEVIATIONS:
         cause = client if known.cause == "client" else server
-        if cause.kernel and scene in known.scenes and (known.role, known.key, known.value) == (role, key, value):
+        if cause.kernel and scene in known.scenes and (known.role, known.key) == (role, key) \
+                and matches(known.value, value):
             return known
     return None
+
+
+def matches(want, got):
+    if isinstance(want, tuple):
+        return got.isdigit() and want[0] <= int(got) <= want[1]
+    return got == want
 
 
 def lacks_report(case, texts):
@@ -273,7 +293,6 @@ def judge(case, role, status, text):
             wrong.append((key, seen[key]))
     for key, want in expected.items():
         got = seen.get(key, "nothing")
-        right = want[0] <= int(got) <= want[1] if isinstance(want, tuple) and got.isdigit() else got == want
-        if not right:
+        if not matches(want, got):
             wrong.append((key, got))
     return wrong

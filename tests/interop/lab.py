@@ -13,6 +13,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+import cases
+
 AGENT_PORT = 9000
 
 
@@ -206,9 +208,7 @@ class Node:
         return self.start(command).wait(timeout)
 
     def wait_listening(self, port, server, timeout=20):
-        listening = f":{port:04X} [0-9A-F:]* 0A "
-        waiter = self.place.start(f"for i in $(seq {timeout * 20}); do {self.prefix}grep -q '{listening}' "
-                                  "/proc/net/tcp /proc/net/tcp6 && exit 0; sleep 0.05; done; exit 1")
+        waiter = self.place.start(f"exec {self.prefix}agent listening {port} {timeout}")
         while not waiter.ended.wait(0.2):
             if server.ended.is_set():
                 waiter.kill()
@@ -266,15 +266,14 @@ class Pair:
     a: Node
     b: Node
     links: list
-    smoke: bool = False
+    kind: str = ""  # of cases.py; "": the first pair, for which all is run
     counted: bool = False  # a is the adapter on this host, b the kernel's driver
-    routed: bool = False
 
     @property
     def name(self):
         return f"{self.a.name}+{self.b.name}"
 
-    def set_link(self, mtu, netem):
+    def set_link(self, mtu=1500, netem=""):
         for link in self.links:
             link.set(mtu, netem)
         for node in (self.a, self.b):
@@ -347,9 +346,8 @@ class Lab:
             far = Node("adapter (host)", self.host, "10.77.0.1", adapter=self.adapter)
             data = [Link(self.host, "tap1"), Link(one, "data", impaired=True)]
             veth = [Link(one, "outer", impaired=True), Link(one, "data", netns="inner")]
-            pairs = [Pair(host, kernel, data, counted=True), Pair(outer, inner, veth, smoke=True),
-                     Pair(far, inner, data + veth[1:], smoke=True,
-                          routed=True)]
+            pairs = [Pair(host, kernel, data, counted=True), Pair(outer, inner, veth, kind=cases.GUEST),
+                     Pair(far, inner, [*data, Link(one, "outer"), veth[1]], kind=cases.ROUTED)]
         return pairs
 
     def rivals(self):

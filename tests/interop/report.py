@@ -10,7 +10,7 @@ Written by `./dev interop`, which runs Debian's own verbs programs, `rocelink pi
 own between the adapter and the Linux kernel's RoCE v2 driver in a QEMU guest (`tests/interop/run` begins
 with a drawing). Please don't edit: run it.
 
-Peer: {peer}. {passed} cases passed, {failed} failed.
+Peer: {peer}. {passed} cases passed, {failed} failed, {not_run} not run.
 
 "ok" means: both programs ended well and said what they must; every byte was checked where the program can
 (`-c`, `--verify`, the probe). Iterations are few because the guest is usually emulated.
@@ -75,16 +75,17 @@ def speed_lines(speeds):
                       for name, unit, theirs, ours, gain in speeds])
 
 
-def write(path, peer, results, counted, speeds):
+def write(path, peer, matrix, speeds):
+    results = matrix.results
     failed = sum(1 for result in results if result.faults)
-    lines = [HEAD.format(peer=peer, passed=len(results) - failed, failed=failed)]
+    lines = [HEAD.format(peer=peer, passed=len(results) - failed, failed=failed, not_run=matrix.not_run)]
     lines += ["## Where the kernel's driver deviates\n",
               "Where the two differ, the specification decides; these are the kernel's.\n",
               *deviation_lines(results)]
-    if counted:
+    if matrix.counted:
         lines += ["\n## What both sides counted under impairment\n",
                   "The adapter's figures are lower bounds: a process's last moments are not asked for.\n",
-                  *counter_lines(counted)]
+                  *counter_lines(matrix.counted)]
     if speeds:
         lines += ["\n## Side by side in the guest\n",
                   "Both ends of each program in one guest, the same programs, in turn; perftest's averages.\n",
