@@ -45,9 +45,9 @@ static void usage(FILE *out)
 	      "Starts PROGRAM, written for RDMA hardware (libibverbs), on the adapter.\n\n"
 	      "  --path auto|udp|shm  how packets travel: udp is always real RoCE v2 on UDP port "
 	      "4791;\n"
-	      "                       shm, the same-host path, isn't there yet; auto, the "
-	      "default,\n"
-	      "                       chooses (now: udp)\n"
+	      "                       shm is memory shared with processes of this host only; "
+	      "auto,\n"
+	      "                       the default, takes shm where it can, and udp with --pcap\n"
 	      "  --pcap FILE          write every packet sent and received to FILE (no root "
 	      "needed)\n"
 	      "  --log LEVEL          off, error, warn, info, debug or trace, on stderr; default "
@@ -128,10 +128,7 @@ static int complain(const char *option, const char *value, const char *right)
 
 static int set_path(const char *value)
 {
-	if (strcmp(value, "shm") == 0)
-		return complain("--path", value,
-				"the same-host path isn't there yet; use auto or udp");
-	if (strcmp(value, "auto") != 0 && strcmp(value, "udp") != 0)
+	if (strcmp(value, "auto") != 0 && strcmp(value, "udp") != 0 && strcmp(value, "shm") != 0)
 		return complain("--path", value, "unknown; auto, udp and shm are the choices");
 	setenv("ROCELINK_PATH", value, 1);
 	return 0;

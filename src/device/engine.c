@@ -25,6 +25,9 @@
 #define TRANSMIT_VISITS	   64 /* QPs served between two looks at the socket */
 #define POLLS_BEFORE_YIELD 64 /* empty ones in a row */
 #define POLLS_PER_YIELD	   8
+#define SELF_ROUNDS	   4
+#define SOCKET_STEPS	   16
+#define SOCKETS_HOT	   64
 #define WINDOW_MIN	   (64u << 10)
 #define WINDOW_MAX	   (512u << 10)
 
@@ -97,17 +100,36 @@ static enum drop deliver_multicast(struct engine *e, const struct packet *pkt,
 	return drop;
 }
 
+/* From the network. */
+static enum drop parse_checked(struct packet *pkt, const uint8_t *data, size_t len,
+			       const struct path *path, uint16_t *ipv4_id)
+{
+	enum drop drop = packet_parse(pkt, data, len);
+
+	if (!drop && !icrc_check(path, ipv4_id, data, len))
+		drop = DROP_ICRC;
+	return drop;
+}
+
+/* From a ring: shared with a process that may still write to it. */
+static enum drop parse_local(struct packet *pkt, const uint8_t *data, size_t len)
+{
+	uint8_t head[PACKET_HEADER_MAX];
+
+	memcpy(head, data, len < sizeof(head) ? len : sizeof(head));
+	return packet_parse_local(pkt, head, data, len, RING_MTU);
+}
+
 static enum drop deliver(struct engine *e, const uint8_t *data, size_t len, const struct path *path,
 			 uint16_t *ipv4_id)
 {
 	struct engine_qp *eqp;
 	struct packet pkt;
-	enum drop drop = packet_parse(&pkt, data, len);
+	enum drop drop = path->local ? parse_local(&pkt, data, len)
+				     : parse_checked(&pkt, data, len, path, ipv4_id);
 
 	if (drop)
 		return drop;
-	if (!icrc_check(path, ipv4_id, data, len))
-		return DROP_ICRC;
 	if (pkt.op->kind == OP_CNP)
 		return DROP_CNP;
 	if (pkt.dest_qpn == QPN_MULTICAST)
@@ -172,6 +194,7 @@ static void run_timers(struct engine *e)
 
 	while ((eqp = timers_pop(&e->timers, e->now_ns))) {
 		qp_tick(&eqp->qp, e->now_ns);
+		timers_set(&e->timers, eqp, qp_next_deadline(&eqp->qp));
 		engine_make_ready(e, eqp);
 	}
 	if (__builtin_expect(e->alarms != NULL, 0))
@@ -195,23 +218,58 @@ static bool flush(struct engine *e)
 }
 
 /* Let the ready QPs send, in turn. */
-static void transmit(struct engine *e)
+static void send_ready(struct engine *e)
 {
 	for (unsigned visits = 0; e->ready_first && visits < TRANSMIT_VISITS; visits++) {
 		struct engine_qp *eqp = e->ready_first;
+		struct outbox *box;
 		bool more;
 
 		e->ready_first = eqp->next_ready;
 		/* Cleared before it is served: a post from now on queues it anew. */
 		atomic_store(&eqp->queued, 0);
-		more = qp_tx(&eqp->qp, &e->outbox, e->now_ns);
+		box = lanes_outbox(e, eqp);
+		more = !box || qp_tx(&eqp->qp, box, e->now_ns);
 		timers_set(&e->timers, eqp, qp_next_deadline(&eqp->qp));
-		if (more)
+		if (!more)
+			continue;
+		if (!lanes_park(e, eqp))
 			engine_make_ready(e, eqp);
-		if (more && !flush(e))
+		lanes_publish(e);
+		if (!flush(e))
 			return;
 	}
+	lanes_publish(e);
 	flush(e);
+}
+
+/* Send, and take at once what this process sent to itself. */
+static void transmit(struct engine *e)
+{
+	send_ready(e);
+	for (unsigned i = 0; i < SELF_ROUNDS && shm_waits_for_us(e->port); i++) {
+		shm_receive(e->port, RECEIVE_BUDGET);
+		lanes_unpark(e);
+		send_ready(e);
+	}
+}
+
+/*
+ * From the rings and from the sockets. While a program polls and has same-host links, the sockets,
+ * a system call each time, are looked at less often unless something comes from there.
+ */
+static int receive(struct engine *e, bool polled)
+{
+	int bursts = shm_receive(e->port, RECEIVE_BUDGET), from_sockets;
+
+	if (polled && shm_busy(e->port) && !e->sockets_hot && ++e->steps % SOCKET_STEPS)
+		return bursts;
+	from_sockets = port_receive(e->port, RECEIVE_BUDGET);
+	if (from_sockets)
+		e->sockets_hot = SOCKETS_HOT;
+	else if (e->sockets_hot)
+		e->sockets_hot--;
+	return bursts + from_sockets;
 }
 
 bool engine_step(struct engine *e, bool may_defer)
@@ -219,7 +277,9 @@ bool engine_step(struct engine *e, bool may_defer)
 	int bursts;
 
 	e->now_ns = engine_now_ns();
-	bursts = port_receive(e->port, RECEIVE_BUDGET);
+	bursts = receive(e, may_defer);
+	shm_expire(e->port, e->now_ns);
+	lanes_unpark(e);
 	if (e->fault) {
 		fault_receive(e->fault, NULL, e->now_ns, deliver_burst, e);
 		if (engine_fault_link(e))
@@ -249,7 +309,9 @@ uint64_t engine_next_due_ns(const struct engine *e)
 
 	if (e->ready_first && !e->blocked && !e->deferred)
 		return 0;
-	due = timers_next(&e->timers);
+	if (shm_waits_for_us(e->port))
+		return 0;
+	due = earlier(timers_next(&e->timers), shm_next_due(e->port));
 	if (e->fault && !e->blocked)
 		due = earlier(due, fault_next_due_ns(e->fault, e->now_ns));
 	if (e->alarms)
@@ -328,6 +390,8 @@ int engine_add_qp(struct engine *e, struct engine_qp *eqp)
 		window = WINDOW_MAX;
 	eqp->qp.cfg.window_bytes = (uint32_t)window;
 	eqp->qp.cfg.sport = port_sport;
+	eqp->qp.cfg.choose_box = lanes_choose;
+	eqp->qp.cfg.choose_arg = e;
 	return qp_table_add(&e->qps, e->port, eqp, random_u64(NULL));
 }
 
@@ -347,21 +411,30 @@ static void unqueue(struct engine *e, struct engine_qp *eqp)
 	}
 }
 
+/*
+ * A program destroys its queue pair, or resets it, right after the last completion: the
+ * acknowledgement that engine_step() held back for it must leave, or the peer runs out of retries.
+ */
+static void pay_debts(struct engine *e)
+{
+	e->now_ns = engine_now_ns();
+	e->deferred = false;
+	if (!e->blocked || flush(e))
+		transmit(e);
+}
+
 void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
 {
 	struct mcast_member *m, *next;
 
-	/* A program destroys its queue pair right after the last completion: the acknowledgement
-	 * that engine_step() held back for it must leave, or the peer runs out of retries. */
-	e->deferred = false;
-	if (!e->blocked || flush(e))
-		transmit(e);
+	pay_debts(e);
 	for (m = e->members; m; m = next) {
 		next = m->next;
 		if (m->eqp == eqp)
 			engine_detach_mcast(e, eqp, &m->group, m->ifindex);
 	}
 	unqueue(e, eqp);
+	lanes_remove(e, eqp);
 	timers_remove(&e->timers, eqp);
 	qp_table_remove(&e->qps, eqp);
 	qp_counters_add(&e->gone, &eqp->qp.counters);
@@ -377,9 +450,8 @@ struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn)
 	return qp_table_find(&e->qps, qpn);
 }
 
-/* The flow on which the peer's packets come in, if the peer is one of us: it computes its port
- * likewise. */
-static struct path peer_flow(const struct engine_qp *eqp)
+/* The peer computes its port likewise. */
+struct path engine_peer_flow(const struct engine_qp *eqp)
 {
 	struct path flow = eqp->qp.path;
 
@@ -391,16 +463,13 @@ static struct path peer_flow(const struct engine_qp *eqp)
 
 void engine_expect_peer(struct engine *e, struct engine_qp *eqp)
 {
-	struct path flow = peer_flow(eqp);
-
-	port_flow_get(e->port, &flow);
+	lanes_attach(e, eqp);
 }
 
 void engine_forget_peer(struct engine *e, struct engine_qp *eqp)
 {
-	struct path flow = peer_flow(eqp);
-
-	port_flow_put(e->port, &flow);
+	pay_debts(e);
+	lanes_detach(e, eqp);
 }
 
 /* Whatever the log level: only this tells which memory it was. */
@@ -420,6 +489,7 @@ static void engine_free(struct engine *e)
 	mem_destroy(&e->mem);
 	engine_fault_close(e);
 	outbox_destroy(&e->outbox);
+	outbox_destroy(&e->nowhere);
 	port_close(e->port);
 	pthread_mutex_destroy(&e->lock);
 	pthread_mutex_destroy(&e->observers_lock);
@@ -443,6 +513,12 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 		snprintf(error, error_len, "a ROCELINK_* setting is wrong");
 		return -EINVAL;
 	}
+	if (settings->path == PATH_SHM && (settings->pcap || settings->fault.active)) {
+		snprintf(error, error_len,
+			 "path shm has no packets to capture or to lose: use path auto or udp with "
+			 "pcap or fault");
+		return -EINVAL;
+	}
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
@@ -450,12 +526,18 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 	pthread_mutex_init(&e->observers_lock, NULL);
 	config.arg = e;
 	config.pcap = settings->pcap;
+	/* Packets that are to be seen must be real ones. */
+	config.shm = settings->path == PATH_SHM ||
+		     (settings->path == PATH_AUTO && !settings->pcap && !settings->fault.active);
 	ret = port_open(&e->port, &config, error, error_len);
 	if (ret) {
 		free(e);
 		return ret;
 	}
 	ret = outbox_init(&e->outbox, OUTBOX_BYTES);
+	if (!ret)
+		ret = outbox_init(&e->nowhere, OUTBOX_BYTES);
+	e->nowhere.no_icrc = true;
 	if (!ret)
 		ret = mem_init(&e->mem, random_u64, NULL);
 	e->mem.on_gone = memory_gone;

@@ -30,6 +30,8 @@ struct engine_qp {
 	struct engine_qp *next_ready;  /* ready list of the step */
 	uint32_t timer_slot;	       /* index in the timer heap + 1; 0: none */
 	uint64_t timer_ns;
+	struct shm_link *link; /* of its lane; NULL: the sockets (lanes.c) */
+	bool has_flow;	       /* announced to the port */
 };
 
 /* Get the process's engine, starting it at need. 0 or -errno with a sentence in error. */

@@ -15,6 +15,7 @@
 #include "net/fault.h"
 #include "net/netdev.h"
 #include "net/port.h"
+#include "net/shm.h"
 #include "wire/icrc.h"
 #include "wire/outbox.h"
 
@@ -37,7 +38,18 @@ struct engine {
 	uint64_t now_ns;      /* of the step under way */
 	uint32_t empty_polls; /* in a row */
 	bool blocked;	      /* the socket was full: the outbox waits */
+	unsigned steps;	      /* of polling programs */
+	unsigned sockets_hot; /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;
+	/* lanes.c */
+	struct engine_qp *lane_parked[SHM_LINKS_MAX]; /* by link */
+	unsigned n_parked;
+	bool dirty[SHM_LINKS_MAX]; /* written to, not yet published */
+	struct shm_link *dirty_links[SHM_LINKS_MAX];
+	unsigned n_dirty;
+	struct shm_link *stuck; /* what the QP being served waits for */
+	struct outbox nowhere;
+
 	struct engine_qp *_Atomic kicked; /* pushed by posters without the lock */
 	uint64_t drops[DROP_COUNT];
 	struct fault_injector *fault; /* injected faults, or NULL */
@@ -88,6 +100,25 @@ void engine_thread_wake(struct engine *e);
 /* Under the lock. */
 uint64_t engine_alarms_next(const struct engine *e);
 void engine_alarms_ring(struct engine *e);
+/* Under the lock: the flow on which the peer's packets come in, if the peer is one of us. */
+struct path engine_peer_flow(const struct engine_qp *eqp);
+
+/* lanes.c. A connected QP has an address now, or no longer. */
+void lanes_attach(struct engine *e, struct engine_qp *eqp);
+void lanes_detach(struct engine *e, struct engine_qp *eqp);
+/* It is destroyed. */
+void lanes_remove(struct engine *e, struct engine_qp *eqp);
+/* Where the QP's packets go now. NULL: park it. */
+struct outbox *lanes_outbox(struct engine *e, struct engine_qp *eqp);
+/* qp_config.choose_box */
+struct outbox *lanes_choose(void *engine, const struct path *path, uint32_t dest_qpn);
+/* Set the QP aside if a lane stopped it. */
+bool lanes_park(struct engine *e, struct engine_qp *eqp);
+void lanes_unpark(struct engine *e);
+/* Hand over what was written to the lanes. */
+void lanes_publish(struct engine *e);
+/* Before sleeping: false, there is something to do. */
+bool lanes_sleep(struct engine *e);
 
 int engine_thread_start(struct engine *e);
 void engine_thread_stop(struct engine *e);

@@ -120,7 +120,7 @@ static bool drive(struct engine *e, uint64_t *due_ns)
 		return true;
 	}
 	e->dozing = false;
-	busy = engine_step(e, false);
+	busy = engine_step(e, false) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
 	engine_unlock(e);
 	return busy;
@@ -139,6 +139,8 @@ static void stand_by(struct engine *e, const struct watcher *w)
 
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		due = engine_next_due_ns(e);
+		if (w->spinning && !e->dozing)
+			shm_awake(e->port);
 		e->dozing = w->spinning;
 		e->wake_ns = w->spinning ? 0 : due;
 		if (!w->spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
@@ -284,7 +286,7 @@ int engine_wait_fd(struct engine *e, int fd)
 		int n;
 
 		engine_lock(e);
-		due = engine_step(e, false) ? 0 : engine_next_due_ns(e);
+		due = engine_step(e, false) || !lanes_sleep(e) ? 0 : engine_next_due_ns(e);
 		engine_unlock(e);
 		n = ppoll(fds, 2, time_until(due, &t), NULL);
 		if (n < 0) {

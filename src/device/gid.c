@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/settings.h"
 #include "device/device.h"
 
 /* What a sender gets who leaves the hop limit 0: such a packet could not leave the host. */
@@ -199,6 +200,10 @@ int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct pat
 			"families; choose a sgid_index of the peer's family",
 			gid_format(&p.dgid, text), grh->sgid_index, gid_format(&p.sgid, source));
 	p.local = netdev_address_is_local(&p.dgid, p.ifindex);
+	if (!p.local && !gid_is_multicast(&p.dgid) && settings_get()->path == PATH_SHM)
+		return refuse(
+			"ROCELINK_PATH is shm, but %s is no address of this host: use auto or udp",
+			gid_format(&p.dgid, text));
 	*path = p;
 	return 0;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "net/port_internal.h"
 
 #define NAME_PREFIX "rocelink/"
@@ -105,6 +106,7 @@ int port_claim_block(struct port *port)
 		return ret;
 	}
 	b->number = (unsigned)ret;
+	shm_block_changed(port, b->number, true);
 	return ret;
 }
 
@@ -112,23 +114,53 @@ void port_release_block(struct port *port, unsigned block)
 {
 	if (port->local_block == block)
 		port->local_block = QPN_BLOCKS;
+	shm_block_changed(port, block, false);
 	for (unsigned i = 0; i < BLOCKS_MAX; i++)
 		if (port->blocks[i].rx.fd >= 0 && port->blocks[i].number == block)
 			port_unwatch_close(port, &port->blocks[i].rx);
 }
 
-static bool sender_uid(struct msghdr *msg, uid_t *uid)
+/* What came beside the bytes. */
+struct attached {
+	uid_t uid;
+	bool has_uid;
+	int fds[2];
+	unsigned n_fds;
+};
+
+static void take_fds(struct attached *a, const struct cmsghdr *c)
 {
+	size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+	for (size_t i = 0; i < n; i++) {
+		int fd;
+
+		memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+		if (a->n_fds < ARRAY_LEN(a->fds))
+			a->fds[a->n_fds++] = fd;
+		else
+			close(fd);
+	}
+}
+
+static struct attached take_attached(struct msghdr *msg)
+{
+	struct attached a = { .n_fds = 0 };
+
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
 		struct ucred credentials;
 
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
+		if (c->cmsg_level != SOL_SOCKET)
+			continue;
+		if (c->cmsg_type == SCM_RIGHTS)
+			take_fds(&a, c);
+		if (c->cmsg_type != SCM_CREDENTIALS)
 			continue;
 		memcpy(&credentials, CMSG_DATA(c), sizeof(credentials));
-		*uid = credentials.uid;
-		return true;
+		a.uid = credentials.uid;
+		a.has_uid = true;
 	}
-	return false;
+	return a;
 }
 
 static void answer_query(struct port *port, int fd, const struct msghdr *msg)
@@ -150,6 +182,33 @@ static void refuse(struct port *port, const char *why, uid_t uid)
 		log_warn("refused a datagram of uid %u to a QPN block: %s", uid, why);
 }
 
+static void close_fds(struct attached *a)
+{
+	while (a->n_fds)
+		close(a->fds[--a->n_fds]);
+}
+
+/* len: of the datagram in the block buffer; 0: it was cut. */
+static void serve(struct port *port, int fd, const struct msghdr *msg, size_t len,
+		  struct attached *a)
+{
+	unsigned kind = block_message_kind(port->block_buffer, len);
+
+	if (!a->has_uid)
+		refuse(port, "no credentials", (uid_t)-1);
+	else if (a->uid != geteuid() && !(a->uid == 0 && kind == BLOCK_QUERY))
+		refuse(port, "another user's", a->uid);
+	else if (kind == BLOCK_FORWARD)
+		forward_receive(port, port->block_buffer, len);
+	else if (kind == BLOCK_QUERY)
+		answer_query(port, fd, msg);
+	else if (kind == BLOCK_OFFER && a->n_fds == 2) {
+		a->n_fds = 0;
+		shm_offered(port, a->fds[0], a->fds[1]);
+	} else
+		refuse(port, "malformed, or of another version", a->uid);
+}
+
 bool block_receive(struct port *port, struct rx *rx)
 {
 	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(struct ucred)) + 64];
@@ -162,24 +221,13 @@ bool block_receive(struct port *port, struct rx *rx)
 			      .msg_control = control,
 			      .msg_controllen = sizeof(control) };
 	ssize_t len = recvmsg(rx->fd, &msg, MSG_CMSG_CLOEXEC);
-	uid_t uid = (uid_t)-1;
-	unsigned kind;
+	struct attached attached;
 
 	if (len < 0)
 		return false;
-	if (!sender_uid(&msg, &uid)) {
-		refuse(port, "no credentials", uid);
-		return true;
-	}
-	kind = msg.msg_flags & MSG_TRUNC ? 0 : block_message_kind(port->block_buffer, (size_t)len);
-	if (uid != geteuid() && !(uid == 0 && kind == BLOCK_QUERY))
-		refuse(port, "another user's", uid);
-	else if (kind == BLOCK_FORWARD)
-		forward_receive(port, port->block_buffer, (size_t)len);
-	else if (kind == BLOCK_QUERY)
-		answer_query(port, rx->fd, &msg);
-	else
-		refuse(port, "malformed, or of another version", uid);
+	attached = take_attached(&msg);
+	serve(port, rx->fd, &msg, msg.msg_flags & MSG_TRUNC ? 0 : (size_t)len, &attached);
+	close_fds(&attached);
 	return true;
 }
 

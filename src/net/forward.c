@@ -139,6 +139,7 @@ void forward_receive(struct port *port, const uint8_t *data, size_t len)
 			.path = r.path, .data = data + at, .len = r.len, .seg_len = r.seg_len
 		};
 		at += padded(r.len);
+		burst.path.local = false;
 		port->stats.received_forwarded += burst_packets(&burst);
 		flows_learn(port, &burst.path);
 		port_route_burst(port, &burst, true);

@@ -110,7 +110,7 @@ static void close_fd(int fd)
 }
 
 /* Descriptors and memory; leaves alone what a forked child shares with its parent. */
-static void let_go(struct port *port)
+static void let_go(struct port *port, bool abandon)
 {
 	for (unsigned i = 0; i < FLOWS_MAX; i++)
 		close_fd(port->flows[i].rx.fd);
@@ -121,6 +121,7 @@ static void let_go(struct port *port)
 	close_fd(port->forward_fd);
 	tx_sockets_close(port);
 	close_fd(port->epoll_fd);
+	shm_close(port, abandon);
 	free(port->forward.buf);
 	free(port->block_buffer);
 	free(port->rx_buffers);
@@ -132,7 +133,7 @@ static void release(struct port *port)
 {
 	if (port->tap)
 		tap_close(port->tap);
-	let_go(port);
+	let_go(port, false);
 }
 
 int port_open(struct port **out, const struct port_config *config, char *error, size_t error_len)
@@ -149,7 +150,11 @@ int port_open(struct port **out, const struct port_config *config, char *error, 
 	port->arg = config->arg;
 	port->udp_port = config->udp_port;
 	port->rx_buffers = malloc((size_t)RX_BATCH * RX_BUFFER);
-	ret = port->rx_buffers ? open_sockets(port) : -ENOMEM;
+	ret = port->rx_buffers ? 0 : -ENOMEM;
+	if (!ret && config->shm)
+		ret = shm_init(port);
+	if (!ret)
+		ret = open_sockets(port);
 	if (ret) {
 		explain(port, ret, error, error_len);
 	} else if (config->pcap) {
@@ -180,7 +185,7 @@ void port_abandon(struct port *port)
 {
 	if (port->tap)
 		tap_abandon(port->tap);
-	let_go(port);
+	let_go(port, true);
 }
 
 const struct port_stats *port_stats(const struct port *port)

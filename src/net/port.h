@@ -61,6 +61,7 @@ struct port_config {
 	void *arg;
 	const char *pcap;  /* write every packet sent and received to this file; NULL: don't */
 	uint16_t udp_port; /* 4791 */
+	bool shm;	   /* offer and accept same-host links (net/shm.h) */
 };
 
 /* What the port did; every count is of packets unless it says otherwise. */
@@ -73,6 +74,8 @@ struct port_stats {
 	uint64_t received_forwarded;
 	uint64_t forward_refused; /* datagrams of another user, or malformed */
 	unsigned flows;		  /* connected sockets now */
+	unsigned links;		  /* same-host links to other processes now (net/shm.h) */
+	uint64_t local_sent, local_received; /* over those, and to ourselves */
 };
 
 /*

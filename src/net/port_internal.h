@@ -19,6 +19,7 @@
 #include <sys/un.h>
 
 #include "net/port.h"
+#include "net/shm.h"
 #include "net/tap.h"
 
 #define RX_BATCH	  16
@@ -39,7 +40,7 @@ union address {
 };
 
 /* A socket that receives. */
-enum rx_kind { RX_BLOCK, RX_MAIN, RX_FLOW, RX_KINDS };
+enum rx_kind { RX_LINK, RX_BLOCK, RX_MAIN, RX_FLOW, RX_KINDS };
 struct rx {
 	int fd; /* -1: none */
 	uint8_t kind;
@@ -140,6 +141,7 @@ struct port {
 	const struct outbox_group *single; /* this group goes out packet by packet: every ID is 0 */
 	uint64_t send_errors_logged[3];	   /* bit per errno */
 
+	struct shm *shm; /* NULL: no same-host path */
 	struct tap *tap;
 	struct port_stats stats;
 };
@@ -194,12 +196,23 @@ void forward_add(struct port *port, unsigned block, const struct burst *burst);
 void forward_flush(struct port *port);
 void forward_receive(struct port *port, const uint8_t *data, size_t len);
 
+/* shm.c */
+int shm_init(struct port *port);
+/* abandon: in the child of a fork. */
+void shm_close(struct port *port, bool abandon);
+/* Somebody of this user offers a link; takes both descriptors. */
+void shm_offered(struct port *port, int memory, int socket);
+/* Bytes of memory that a link must bring. */
+size_t shm_memory_size(void);
+void shm_socket_event(struct port *port, struct rx *rx);
+void shm_block_changed(struct port *port, unsigned block, bool owned);
+
 /* tx_sockets.c: the socket for this path, or NULL with errno. */
 struct tx_socket *tx_socket_get(struct port *port, const struct path *path);
 void tx_sockets_close(struct port *port);
 
 /* First bytes of a datagram between processes; the second is the version. */
-enum block_message_kind { BLOCK_FORWARD = 1, BLOCK_QUERY, BLOCK_REPORT };
+enum block_message_kind { BLOCK_FORWARD = 1, BLOCK_QUERY, BLOCK_REPORT, BLOCK_OFFER };
 struct block_message {
 	uint8_t magic[3];
 	uint8_t version;

@@ -184,6 +184,10 @@ static int drain(struct port *port, struct rx *rx, int budget)
 {
 	int bursts;
 
+	if (rx->kind == RX_LINK) {
+		shm_socket_event(port, rx);
+		return 0;
+	}
 	if (rx->kind == RX_BLOCK)
 		return drain_block(port, rx, budget);
 	if (rx->kind == RX_MAIN && port->forward.attempts)

@@ -58,6 +58,9 @@ struct qp_config {
 	uint32_t window_bytes; /* unacknowledged data at most; 0: a default */
 	/* UDP source port of packets from the first queue pair to the second; NULL: a fixed one. */
 	uint16_t (*sport)(uint32_t src_qpn, uint32_t dest_qpn);
+	/* UD: the outbox for a datagram to this queue pair (NULL: wait); NULL: the one given. */
+	struct outbox *(*choose_box)(void *arg, const struct path *path, uint32_t dest_qpn);
+	void *choose_arg;
 };
 
 /* Counters of one QP, and summed by the engine. */

@@ -258,7 +258,10 @@ static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psn
 	fill_headers(qp, w, offset, psns, &p);
 	headers = packet_headers_len(p.opcode);
 	total = headers + p.payload_len + packet_pad(p.payload_len);
-	out = outbox_reserve(box, qp->cfg.type == IBV_QPT_UD ? &w->path : &qp->path, total);
+	if (qp->cfg.type == IBV_QPT_UD && qp->cfg.choose_box)
+		box = qp->cfg.choose_box(qp->cfg.choose_arg, &w->path, w->dest_qpn);
+	out = box ? outbox_reserve(box, qp->cfg.type == IBV_QPT_UD ? &w->path : &qp->path, total)
+		  : NULL;
 	if (!out)
 		return PUT_FULL;
 	if (p.payload_len && put_payload(qp, w, offset, out + headers, p.payload_len))

@@ -49,7 +49,7 @@ static void dropped(void *arg, enum drop reason, unsigned packets)
 	e->drops[reason] += packets;
 }
 
-void endpoint_open(struct endpoint *e, const char *pcap)
+static void open_with(struct endpoint *e, const char *pcap, bool shm)
 {
 	struct port_config config = { .callbacks = { .receive = keep,
 						     .is_local_qpn = is_local_qpn,
@@ -57,7 +57,8 @@ void endpoint_open(struct endpoint *e, const char *pcap)
 						     .dropped = dropped },
 				      .arg = e,
 				      .pcap = pcap,
-				      .udp_port = ROCE_UDP_PORT };
+				      .udp_port = ROCE_UDP_PORT,
+				      .shm = shm };
 	char error[512] = "";
 	int block;
 
@@ -68,6 +69,23 @@ void endpoint_open(struct endpoint *e, const char *pcap)
 	assert_true(block > 0 && block < QPN_BLOCKS - 1);
 	e->block = (unsigned)block;
 	assert_int_equal(outbox_init(&e->box, 256 << 10), 0);
+}
+
+void endpoint_open(struct endpoint *e, const char *pcap)
+{
+	open_with(e, pcap, false);
+}
+
+void endpoint_open_shm(struct endpoint *e)
+{
+	open_with(e, NULL, true);
+}
+
+bool endpoint_readable(const struct endpoint *e)
+{
+	struct pollfd pfd = { .fd = port_wait_fd(e->port), .events = POLLIN };
+
+	return poll(&pfd, 1, 0) == 1;
 }
 
 void endpoint_clear(struct endpoint *e)

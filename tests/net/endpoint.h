@@ -34,6 +34,9 @@ struct endpoint {
 
 /* Open with one block; pcap may be NULL. */
 void endpoint_open(struct endpoint *e, const char *pcap);
+/* The same, with the same-host path. */
+void endpoint_open_shm(struct endpoint *e);
+bool endpoint_readable(const struct endpoint *e);
 void endpoint_close(struct endpoint *e);
 /* Forget what was received. */
 void endpoint_clear(struct endpoint *e);

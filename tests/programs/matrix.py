@@ -37,6 +37,7 @@ class Tally:
 
     def run(self, runner, row):
         began = time.monotonic()
+        runner.path = row.path
         try:
             row.run(runner)
         except (Failure, LookupError, OSError) as e:

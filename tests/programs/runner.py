@@ -84,6 +84,7 @@ class Runner:
         os.mkdir(self.open_dir)
         os.chmod(self.open_dir, 0o1777)
         self.port = 20000
+        self.path = "auto"
         self.processes = []
         self.verbose_log = None
         try:
@@ -122,7 +123,8 @@ class Runner:
 
     def start(self, host, user, argv, options=(), env=None):
         """Start a program on the adapter."""
-        launcher = self.sanitized() + [self.rocelink(), "run"] + list(options) + ["--"]
+        options = ([] if "--path" in options or self.path == "auto" else ["--path", self.path]) + list(options)
+        launcher = self.sanitized() + [self.rocelink(), "run"] + options + ["--"]
         return self.start_plain(host, user, launcher + argv, env)
 
     def run(self, host, user, argv, options=(), env=None, timeout=20, status=0):
