@@ -8,4 +8,8 @@
 /* The one function of a fuzz target; libFuzzer or replay.c calls it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Targets that deal in packets define it: the file that the packets of an input are to be written
+ * to, or NULL. */
+extern const char *fuzz_pcap;
+
 #endif

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* Runs a fuzz target over the files of directories, with any compiler: how corpora are part of the
- * tests. */
+/*
+ * Runs a fuzz target over the files of directories, with any compiler: how corpora are part of the
+ * tests. And for a finding, where the target deals in packets:
+ *
+ *	replay_TARGET --pcap CAPTURE INPUT
+ */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +12,8 @@
 #include <sys/stat.h>
 
 #include "fuzz.h"
+
+#pragma weak fuzz_pcap
 
 static int replay_file(const char *path)
 {
@@ -56,6 +62,10 @@ int main(int argc, char **argv)
 {
 	int count = 0;
 
+	if (argc == 4 && strcmp(argv[1], "--pcap") == 0 && &fuzz_pcap) {
+		fuzz_pcap = argv[2];
+		return replay_file(argv[3]) != 0;
+	}
 	for (int i = 1; i < argc; i++)
 		if (replay_dir(argv[i], &count) != 0)
 			return 1;

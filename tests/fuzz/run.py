@@ -2,11 +2,23 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Run the fuzz targets of a build folder: run.py BUILD [SECONDS [TARGET...]]
 
-New inputs stay in BUILD/fuzz/corpus; a finding is written to BUILD/fuzz/findings and ends the run with 1.
+New inputs stay in BUILD/fuzz/corpus; a finding is written to BUILD/fuzz/findings, with a capture of its packets
+beside it where the target deals in packets, and ends the run with 1.
 """
 import pathlib
 import subprocess
 import sys
+
+
+def make_captures(build, findings, name):
+    for finding in findings.glob(name + "-*"):
+        if finding.suffix == ".pcap":
+            continue
+        pcap = finding.with_suffix(".pcap")
+        # It fails again, of course; what was written until then counts.
+        subprocess.run([build / "tests" / ("replay_" + name), "--pcap", pcap, finding],
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        print("finding: %s%s" % (finding, ", packets: %s" % pcap if pcap.exists() else ""))
 
 
 def main():
@@ -45,6 +57,7 @@ def main():
         if run.returncode != 0:
             bad.append(name)
             print("\n".join(lines[-60:]))
+            make_captures(build, findings, name)
     sys.exit(1 if bad else 0)
 
 

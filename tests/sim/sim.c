@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "sim_pcap.h"
 #include "wire/icrc.h"
 
 #define DELAY_NS (20 * NS_PER_US)
@@ -282,6 +283,8 @@ static void put_on_wire(struct sim *s, unsigned from, struct sim_packet *p)
 {
 	uint64_t number = s->node[from].sent++;
 
+	if (s->pcap)
+		sim_pcap_write(s->pcap, s->now_ns, &p->path, p->ipv4_id, p->data, p->len);
 	if (number < 64 && s->cfg.drop_mask[from] >> number & 1)
 		return;
 	if (chance(s, s->cfg.loss))
@@ -351,6 +354,26 @@ enum drop sim_inject(struct sim *s, unsigned to, struct packet *p)
 	p->pkey = 0xffff;
 	p->dest_qpn = s->node[to].qp.qpn;
 	drop = qp_rx(&s->node[to].qp, p, &path, s->now_ns);
+	transmit(s, to);
+	return drop;
+}
+
+enum drop sim_inject_bytes(struct sim *s, unsigned to, const uint8_t *data, size_t len)
+{
+	struct sim_packet p = { .to = to, .path = path_to(to), .len = (uint32_t)len };
+	enum drop drop;
+
+	assert_true(len >= ICRC_LEN && len <= sizeof(p.data));
+	memcpy(p.data, data, len);
+	if (len >= BTH_LEN + ICRC_LEN) {
+		uint32_t icrc = htole32(icrc_compute(&p.path, 0, p.data, len - ICRC_LEN));
+
+		memcpy(p.data + len - ICRC_LEN, &icrc, sizeof(icrc));
+	}
+	if (s->pcap)
+		sim_pcap_write(s->pcap, s->now_ns, &p.path, 0, p.data, p.len);
+	drop = receive(s, &p);
+	s->drops[drop]++;
 	transmit(s, to);
 	return drop;
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "mem/mem.h"
 #include "transport/qp.h"
@@ -55,6 +56,7 @@ struct sim {
 	uint64_t random;
 	struct sim_packet *wire; /* sorted by arrival */
 	uint64_t drops[DROP_COUNT];
+	FILE *pcap; /* set after sim_start(): what is put on the wire, lost or not, goes here */
 };
 
 extern const struct sim_config sim_defaults;
@@ -76,5 +78,7 @@ struct ibv_sge sim_sge(const struct sim_node *n, uint32_t offset, uint32_t len);
 uint64_t sim_va(const struct sim_node *n, uint32_t offset);
 /* Deliver a packet of our making to a node as if it came from the other. */
 enum drop sim_inject(struct sim *s, unsigned to, struct packet *p);
+/* The same with len bytes from the BTH on, the last 4 of which become the right ICRC. */
+enum drop sim_inject_bytes(struct sim *s, unsigned to, const uint8_t *data, size_t len);
 
 #endif
