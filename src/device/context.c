@@ -144,6 +144,9 @@ static void release(enum dev_kind kind, struct list *link)
 	case DEV_AH:
 		free(container_of(link, struct dev_ah, link));
 		break;
+	case DEV_MW:
+		dev_mw_release(container_of(link, struct dev_mw, link));
+		break;
 	case DEV_MR:
 		dev_mr_release(container_of(link, struct dev_mr, link));
 		break;

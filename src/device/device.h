@@ -47,6 +47,7 @@ struct dev {
 enum dev_kind {
 	DEV_QP,
 	DEV_AH,
+	DEV_MW,
 	DEV_MR,
 	DEV_DM,
 	DEV_SRQ,
@@ -107,6 +108,13 @@ struct dev_dm {
 	int users;
 	uint8_t *memory;
 	size_t length;
+};
+
+struct dev_mw {
+	struct ibv_mw ibv;
+	struct list link;
+	struct mr window;
+	struct dev_pd *pd;
 };
 
 struct dev_ah {
@@ -355,6 +363,12 @@ int dev_srq_modify(struct ibv_srq *srq, const struct ibv_srq_attr *attr, int mas
 int dev_srq_query(struct ibv_srq *srq, struct ibv_srq_attr *attr);
 int dev_srq_post(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
 
+/* mw.c */
+int dev_mw_create(struct ibv_pd *pd, enum ibv_mw_type type, struct ibv_mw **mw);
+int dev_mw_destroy(struct ibv_mw *mw);
+/* ibv_bind_mw. Positive errno. */
+int dev_mw_bind(struct ibv_qp *qp, struct ibv_mw *mw, const struct ibv_mw_bind *bind);
+
 /* xrc.c, xrc_target.c */
 int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr,
 		  struct ibv_xrcd **xrcd);
@@ -392,6 +406,7 @@ void dev_srq_release(struct dev_srq *srq);
 void dev_xrc_target_release(struct dev_qp *handle);
 void dev_xrcd_release(struct dev_xrcd *xrcd);
 void dev_mr_release(struct dev_mr *mr);
+void dev_mw_release(struct dev_mw *mw);
 void dev_dm_release(struct dev_dm *dm);
 void dev_channel_release(struct dev_channel *ch);
 

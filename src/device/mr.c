@@ -143,6 +143,19 @@ void dev_mr_release(struct dev_mr *mr)
 	free(mr);
 }
 
+static bool has_windows(const char *call, const struct dev_mr *mr)
+{
+	struct engine *e = dev_context_of(mr->ibv.context)->engine;
+	uint32_t windows;
+
+	engine_lock(e);
+	windows = mr->mr.windows;
+	engine_unlock(e);
+	if (windows)
+		log_info("%s: %u memory windows are bound to the region", call, windows);
+	return windows;
+}
+
 int dev_mr_destroy(struct ibv_mr *ibv)
 {
 	struct dev_mr *mr = (struct dev_mr *)ibv;
@@ -151,6 +164,8 @@ int dev_mr_destroy(struct ibv_mr *ibv)
 
 	if (dev_forked(ctx))
 		return 0;
+	if (has_windows("dereg_mr", mr))
+		return -EBUSY;
 	dev_object_remove(ctx, &mr->link, NULL, (int *[]){ &mr->pd->users }, 1);
 	/* The memory's owner may free it as soon as it has no user. */
 	dm = mr->dm;
@@ -170,6 +185,8 @@ static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *
 			 "deregister it and register another");
 		return -EOPNOTSUPP;
 	}
+	if (has_windows("rereg_mr", mr))
+		return -EBUSY;
 	if (flags == 0 || flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) {
 		log_info("rereg_mr: flags 0x%x, must be a set of enum ibv_rereg_mr_flags", flags);
 		return -EINVAL;

@@ -35,12 +35,14 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
 				    IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE |
-				    IBV_DEVICE_XRC,
+				    IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = QP_MAX_SGE,
 		.max_sge_rd = QP_MAX_SGE,
 		.max_cq = MAX_CQ,
 		.max_cqe = MAX_CQE,
 		.max_mr = MAX_MR,
+		.max_mw = MAX_MR,
 		.max_pd = MAX_PD,
 		.max_qp_rd_atom = QP_MAX_RD_ATOMIC,
 		.max_res_rd_atom = QP_MAX_RD_ATOMIC * MAX_QP,

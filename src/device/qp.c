@@ -243,6 +243,7 @@ static void stop(struct dev_qp *qp)
 	engine_lock(qp->engine);
 	forget_peer(qp->engine, &qp->eqp, &qp->expecting);
 	engine_remove_qp(qp->engine, &qp->eqp);
+	qp_unbind(&qp->eqp.qp);
 	list_remove(&qp->send_link);
 	list_remove(&qp->recv_link);
 	engine_unlock(qp->engine);

@@ -148,6 +148,34 @@ static void wr_send_imm(struct ibv_qp_ex *ibv, __be32 imm)
 		r->wr.imm_data = imm;
 }
 
+static void wr_send_inv(struct ibv_qp_ex *ibv, uint32_t rkey)
+{
+	struct built *r = add(ibv, IBV_WR_SEND_WITH_INV);
+
+	if (r)
+		r->wr.invalidate_rkey = rkey;
+}
+
+static void wr_local_inv(struct ibv_qp_ex *ibv, uint32_t rkey)
+{
+	struct built *r = add(ibv, IBV_WR_LOCAL_INV);
+
+	if (r)
+		r->wr.invalidate_rkey = rkey;
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *ibv, struct ibv_mw *mw, uint32_t rkey,
+		       const struct ibv_mw_bind_info *info)
+{
+	struct built *r = add(ibv, IBV_WR_BIND_MW);
+
+	if (!r)
+		return;
+	r->wr.bind_mw.mw = mw;
+	r->wr.bind_mw.rkey = rkey;
+	r->wr.bind_mw.bind_info = *info;
+}
+
 static void wr_set_ud_addr(struct ibv_qp_ex *ibv, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
 	struct built *r = last(ibv);
@@ -227,6 +255,15 @@ static void wr_set_inline_data(struct ibv_qp_ex *ibv, void *addr, size_t length)
 	wr_set_inline_data_list(ibv, 1, &(struct ibv_data_buf){ .addr = addr, .length = length });
 }
 
+/* The data comes with the call. */
+static void wr_atomic_write(struct ibv_qp_ex *ibv, uint32_t rkey, uint64_t addr, const void *data)
+{
+	struct ibv_data_buf buf = { .addr = (void *)(uintptr_t)data, .length = sizeof(uint64_t) };
+
+	wr_rdma(ibv, IBV_WR_ATOMIC_WRITE, rkey, addr, 0);
+	wr_set_inline_data_list(ibv, 1, &buf);
+}
+
 static void wr_start(struct ibv_qp_ex *ibv)
 {
 	struct dev_qp *qp = self(ibv);
@@ -289,10 +326,12 @@ static uint64_t supported(enum ibv_qp_type type)
 	uint64_t ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 	if (type != IBV_QPT_UD)
-		ops |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+		ops |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+		       IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
 	if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
 		ops |= IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+		       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV |
+		       IBV_QP_EX_WITH_ATOMIC_WRITE;
 	return ops;
 }
 
@@ -316,6 +355,10 @@ int dev_qp_builder_create(struct dev_qp *qp, enum ibv_qp_type type, uint64_t sen
 	ibv->wr_atomic_fetch_add = wr_atomic_fetch_add;
 	ibv->wr_send = wr_send;
 	ibv->wr_send_imm = wr_send_imm;
+	ibv->wr_send_inv = wr_send_inv;
+	ibv->wr_local_inv = wr_local_inv;
+	ibv->wr_bind_mw = wr_bind_mw;
+	ibv->wr_atomic_write = wr_atomic_write;
 	ibv->wr_set_ud_addr = wr_set_ud_addr;
 	ibv->wr_set_xrc_srqn = wr_set_xrc_srqn;
 	ibv->wr_set_sge = wr_set_sge;

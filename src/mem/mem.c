@@ -7,8 +7,9 @@
 
 #include "mem/guard.h"
 
-#define CAPACITY_MIN 64
-#define INDEX(key)   ((key) >> 8)
+#define CAPACITY_MIN  64
+#define REMOTE_ACCESS (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define INDEX(key)    ((key) >> 8)
 
 static struct mr tombstone;
 
@@ -25,6 +26,8 @@ const char *mem_fault_text(enum mem_fault fault)
 		return "the range lies outside the memory region";
 	case MEM_ACCESS:
 		return "the memory region doesn't allow this access";
+	case MEM_WINDOW:
+		return "the memory window is bound already, or was to be bound to nothing";
 	case MEM_GONE:
 		return "the memory was unmapped or protected while it was registered";
 	}
@@ -121,6 +124,8 @@ void mem_remove(struct mem_table *t, struct mr *mr)
 
 	if (!slot || *slot != mr)
 		return;
+	if (mr->windows)
+		mem_unbind_region(t, mr);
 	*slot = &tombstone;
 	t->live--;
 }
@@ -132,12 +137,20 @@ struct mr *mem_find(const struct mem_table *t, uint32_t key)
 	return slot && (*slot)->key == key ? *slot : NULL;
 }
 
+struct mr *mem_find_any_tag(const struct mem_table *t, uint32_t key)
+{
+	struct mr **slot = find_slot(t, INDEX(key));
+
+	return slot ? *slot : NULL;
+}
+
 static enum mem_fault look_up(const struct mem_table *t, const void *pd, uint32_t key, uint64_t va,
 			      uint64_t len, unsigned access, struct mr **found)
 {
 	struct mr *mr = mem_find(t, key);
 
-	if (!mr)
+	/* A window is for peers alone, and while it is bound. */
+	if (!mr || (mr->window && (!mr->region || !(access & REMOTE_ACCESS))))
 		return MEM_KEY;
 	if (mr->pd != pd)
 		return MEM_PD;

@@ -4,6 +4,8 @@
  * gather. Pure: no system calls but allocation; no locks. All calls run under the engine's lock, so
  * that a region that mem_remove() took out is in nobody's use when it returns.
  *
+ * An entry is a region or a memory window (window.c).
+ *
  * Keys: 32 bits, drawn from the random source the table was given; the upper 24 bits are unique in
  * the table, the low 8 are the tag that ibv_inc_rkey() changes (memory windows). L_Key and R_Key of
  * a region are equal.
@@ -23,11 +25,17 @@ struct mr {
 	const void *pd; /* identity of the protection domain */
 	uint64_t iova;	/* address by which the region is named on the wire and in SGEs */
 	uint64_t length;
-	uint8_t *host;	 /* where its first byte is in this process */
-	unsigned access; /* enum ibv_access_flags */
-	uint32_t key;	 /* set by mem_add */
-	bool null;	 /* reads as zeros, what is written is lost; host isn't used */
-	bool gone;	 /* an access found its memory not mapped, and that was told */
+	uint8_t *host;	  /* where its first byte is in this process */
+	unsigned access;  /* enum ibv_access_flags */
+	uint32_t key;	  /* set by mem_add */
+	bool null;	  /* reads as zeros, what is written is lost; host isn't used */
+	bool gone;	  /* an access found its memory not mapped, and that was told */
+	uint32_t windows; /* bound to this region */
+	/* A window: enum ibv_mw_type (0: a region), its protection domain, and the region it is bound
+	 * to or NULL. */
+	unsigned window;
+	const void *home;
+	struct mr *region;
 };
 
 struct mem_table {
@@ -47,6 +55,7 @@ enum mem_fault {
 	MEM_PD,	    /* the region belongs to another protection domain */
 	MEM_BOUNDS, /* not within the region, or the range wraps */
 	MEM_ACCESS, /* the region doesn't allow this */
+	MEM_WINDOW, /* a type 2 window is bound already, or was to be bound to nothing */
 	MEM_GONE,   /* the region's memory was unmapped or protected after it was registered */
 };
 const char *mem_fault_text(enum mem_fault fault);
@@ -57,6 +66,29 @@ void mem_destroy(struct mem_table *t);
 int mem_add(struct mem_table *t, struct mr *mr);
 void mem_remove(struct mem_table *t, struct mr *mr);
 struct mr *mem_find(const struct mem_table *t, uint32_t key);
+/* By the upper 24 bits. */
+struct mr *mem_find_any_tag(const struct mem_table *t, uint32_t key);
+
+struct mem_bind {
+	uint32_t window_key; /* any tag */
+	uint32_t new_key;    /* which the window has from now on: another tag */
+	uint32_t region_key;
+	unsigned access; /* of the window */
+	uint64_t addr;	 /* as the region is addressed */
+	uint64_t length; /* 0: of a type 1 window, unbind it */
+};
+/* By a queue pair of this protection domain. Nothing has changed when a fault is returned. */
+enum mem_fault mem_bind(const struct mem_table *t, const void *pd, const void *qp,
+			const struct mem_bind *bind);
+/* Free a type 2 window, for its queue pair. */
+enum mem_fault mem_invalidate(const struct mem_table *t, const void *pd, const void *qp,
+			      uint32_t key);
+/* What to pass as `pd` below when a peer of this queue pair names the key. */
+const void *mem_domain(const struct mem_table *t, const void *pd, const void *qp, uint32_t key);
+/* All windows bound to the region, or bound by the queue pair, become free. */
+void mem_unbind_region(const struct mem_table *t, const struct mr *region);
+void mem_unbind_qp(const struct mem_table *t, const void *qp);
+void mem_remove_window(struct mem_table *t, struct mr *window);
 
 /* May [va, va + len) be used with all of `access` (enum ibv_access_flags; 0: local read) under this
  * key and PD? Whether the memory is still there shows only when it is used. */

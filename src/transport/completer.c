@@ -35,8 +35,9 @@ static enum ibv_wc_opcode wc_opcode(const struct send_wqe *w)
 	case IBV_WR_SEND_WITH_IMM:
 	case IBV_WR_SEND_WITH_INV:
 	case IBV_WR_DRIVER1:
-	case IBV_WR_ATOMIC_WRITE:
 		return IBV_WC_SEND;
+	case IBV_WR_ATOMIC_WRITE:
+		return IBV_WC_ATOMIC_WRITE;
 	}
 	return IBV_WC_SEND;
 }
@@ -190,6 +191,13 @@ static enum drop response_data(struct qp *qp, const struct send_wqe *w, const st
 	const uint8_t *data = pkt->payload;
 	uint32_t len = pkt->payload_len;
 
+	if (w->opcode == IBV_WR_ATOMIC_WRITE) {
+		/* Answered as a READ of nothing. */
+		if (pkt->op->kind != OP_READ_RESPONSE || len)
+			return DROP_STALE;
+		move_una(qp, psn_add(pkt->psn, 1), true);
+		return DROP_NONE;
+	}
 	if (send_wqe_is_atomic(w)) {
 		if (pkt->op->kind != OP_ATOMIC_ACKNOWLEDGE)
 			return DROP_STALE;

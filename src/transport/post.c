@@ -23,16 +23,28 @@ static bool opcode_allowed(enum ibv_qp_type type, enum ibv_wr_opcode opcode)
 	case IBV_WR_RDMA_READ:
 	case IBV_WR_ATOMIC_CMP_AND_SWP:
 	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+	case IBV_WR_ATOMIC_WRITE:
+	/* UC has no opcode for it (IBA table 38). */
+	case IBV_WR_SEND_WITH_INV:
 		return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
 	case IBV_WR_LOCAL_INV:
 	case IBV_WR_BIND_MW:
-	case IBV_WR_SEND_WITH_INV:
+		return type != IBV_QPT_UD;
 	case IBV_WR_TSO:
 	case IBV_WR_DRIVER1:
-	case IBV_WR_ATOMIC_WRITE:
 		break;
 	}
 	return false;
+}
+
+static bool is_local(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW;
+}
+
+static bool is_atomic(enum ibv_wr_opcode opcode)
+{
+	return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 static int refuse(const struct qp *qp, const char *why, unsigned given, unsigned right)
@@ -40,6 +52,32 @@ static int refuse(const struct qp *qp, const char *why, unsigned given, unsigned
 	log_info("post_send on queue pair 0x%06x (%s): %s (given %u, limit %u)", qp->qpn,
 		 qp_type_name(qp->cfg.type), why, given, right);
 	return EINVAL;
+}
+
+static int check_bind(const struct qp *qp, const struct ibv_send_wr *wr)
+{
+	if (!wr->bind_mw.mw)
+		return refuse(qp, "bind_mw.mw is missing", 0, 0);
+	if (!wr->bind_mw.bind_info.mr && wr->bind_mw.bind_info.length)
+		return refuse(qp, "bind_mw.bind_info.mr is missing", 0, 0);
+	return 0;
+}
+
+/* A message's own rules. */
+static int check_message(const struct qp *qp, const struct ibv_send_wr *wr, uint64_t len)
+{
+	bool inlined = wr->send_flags & IBV_SEND_INLINE;
+
+	if (inlined && (wr->opcode == IBV_WR_RDMA_READ || is_atomic(wr->opcode)))
+		return refuse(qp, "READ and atomics can't be inline: opcode", wr->opcode, 0);
+	if (len > QP_MAX_MSG)
+		return refuse(qp, "message longer than 2^31 bytes", UINT32_MAX, QP_MAX_MSG);
+	if (is_atomic(wr->opcode) && len < 8)
+		return refuse(qp, "an atomic's local buffer holds 8 bytes", (unsigned)len, 8);
+	if (wr->opcode == IBV_WR_ATOMIC_WRITE && (len != 8 || wr->wr.rdma.remote_addr & 7))
+		return refuse(qp, "ATOMIC WRITE writes 8 bytes to a multiple of 8: bytes",
+			      (unsigned)len, 8);
+	return 0;
 }
 
 /* The rules that hold whatever the ring's state. *len: bytes of the message. */
@@ -54,6 +92,10 @@ static int check_wr(const struct qp *qp, const struct ibv_send_wr *wr, const str
 			      IBV_QPS_RTS);
 	if (!opcode_allowed(qp->cfg.type, wr->opcode))
 		return refuse(qp, "this service doesn't have the operation: opcode", wr->opcode, 0);
+	if (is_local(wr->opcode)) {
+		*len = 0;
+		return wr->opcode == IBV_WR_BIND_MW ? check_bind(qp, wr) : 0;
+	}
 	if (wr->num_sge < 0 || (!inlined && (uint32_t)wr->num_sge > qp->cfg.cap.max_send_sge))
 		return refuse(qp, "too many scatter/gather entries", (unsigned)wr->num_sge,
 			      qp->cfg.cap.max_send_sge);
@@ -61,16 +103,11 @@ static int check_wr(const struct qp *qp, const struct ibv_send_wr *wr, const str
 	if (inlined && *len > qp->cfg.cap.max_inline_data)
 		return refuse(qp, "too much inline data", (unsigned)*len,
 			      qp->cfg.cap.max_inline_data);
-	if (inlined && (wr->opcode == IBV_WR_RDMA_READ || wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP))
-		return refuse(qp, "READ and atomics can't be inline: opcode", wr->opcode, 0);
-	if (*len > QP_MAX_MSG)
-		return refuse(qp, "message longer than 2^31 bytes", UINT32_MAX, QP_MAX_MSG);
-	if ((wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-	     wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) &&
-	    *len < 8)
-		return refuse(qp, "an atomic's local buffer holds 8 bytes", (unsigned)*len, 8);
+	if (check_message(qp, wr, *len))
+		return EINVAL;
 	if (qp_is_reliable(qp) && qp->req.max_reads == 0 && state == IBV_QPS_RTS &&
-	    (wr->opcode == IBV_WR_RDMA_READ || wr->opcode >= IBV_WR_ATOMIC_CMP_AND_SWP))
+	    (wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_WRITE ||
+	     is_atomic(wr->opcode)))
 		return refuse(qp, "READ and atomics need max_rd_atomic of at least 1", 0, 1);
 	if (qp->cfg.type == IBV_QPT_UD) {
 		if (!path)
@@ -80,6 +117,20 @@ static int check_wr(const struct qp *qp, const struct ibv_send_wr *wr, const str
 				      (unsigned)*len, qp->mtu);
 	}
 	return 0;
+}
+
+static void copy_bind(struct send_wqe *w, const struct ibv_send_wr *wr)
+{
+	const struct ibv_mw_bind_info *info = &wr->bind_mw.bind_info;
+
+	w->bind = (struct mem_bind){
+		.window_key = wr->bind_mw.mw->rkey,
+		.new_key = wr->bind_mw.rkey,
+		.region_key = info->mr ? info->mr->lkey : 0,
+		.access = info->mw_access_flags,
+		.addr = info->addr,
+		.length = info->length,
+	};
 }
 
 static void copy_data(struct send_wqe *w, const struct ibv_send_wr *wr)
@@ -138,8 +189,14 @@ int qp_post_send(struct qp *qp, const struct ibv_send_wr *wr, const struct path 
 	w->imm = wr->imm_data;
 	w->dest_srqn = wr->qp_type.xrc.remote_srqn & PSN_MASK;
 	w->len = (uint32_t)len;
-	copy_data(w, wr);
-	copy_target(qp, w, wr, path);
+	if (is_local(wr->opcode)) {
+		w->num_sge = 0;
+		if (wr->opcode == IBV_WR_BIND_MW)
+			copy_bind(w, wr);
+	} else {
+		copy_data(w, wr);
+		copy_target(qp, w, wr, path);
+	}
 	ring_publish(&qp->sq);
 	return 0;
 }

@@ -131,10 +131,18 @@ void qp_destroy(struct qp *qp)
 	responder_destroy(qp);
 }
 
+void qp_unbind(struct qp *qp)
+{
+	if (qp->has_bound)
+		mem_unbind_qp(qp->cfg.mem, qp);
+	qp->has_bound = false;
+}
+
 /* Back to RESET: what is posted is forgotten without a completion. */
 static void reset(struct qp *qp)
 {
 	retry_stop(qp);
+	qp_unbind(qp);
 	responder_reset(qp);
 	atomic_store(&qp->sq.head, ring_tail(&qp->sq));
 	atomic_store(&qp->rq.ring.head, ring_tail(&qp->rq.ring));

@@ -91,6 +91,7 @@ struct qp {
 	struct qp_counters counters;
 	bool sq_drained_pending; /* SQD: the event is due when the send queue is at rest */
 	bool established;	 /* COMM_EST was told */
+	bool has_bound;		 /* a memory window, at some time */
 };
 
 void qp_counters_add(struct qp_counters *sum, const struct qp_counters *c);
@@ -152,6 +153,9 @@ uint64_t qp_next_deadline(const struct qp *qp); /* TIME_NEVER: none */
 
 /* To ERR from within, with the events and flushes this brings. */
 void qp_fatal(struct qp *qp, enum ibv_event_type event);
+
+/* The windows bound by this QP become free: before it goes, since they know it by its address. */
+void qp_unbind(struct qp *qp);
 
 /* A send failed: to ERR, or with UC and UD to SQE. */
 void qp_send_error(struct qp *qp);

@@ -36,6 +36,10 @@ void receive_complete(struct qp *qp, const struct packet *pkt, enum ibv_wc_statu
 			wc.wc_flags |= IBV_WC_WITH_IMM;
 			wc.imm_data = pkt->imm;
 		}
+		if (pkt->op->headers & HDR_IETH) {
+			wc.wc_flags |= IBV_WC_WITH_INV;
+			wc.invalidated_rkey = pkt->invalidate_rkey;
+		}
 	}
 	r->recv_taken = false;
 	qp->cfg.ops->complete(r->queue->cq ? r->queue->cq : qp->cfg.recv_cq, &wc,
@@ -52,12 +56,13 @@ enum fault receive_domain(const struct qp *qp, const struct packet *pkt, const v
 	const struct recv_queue *srq;
 
 	*pd = qp->cfg.pd;
-	if (qp->cfg.type != IBV_QPT_XRC_RECV)
-		return FAULT_NONE;
-	srq = named_srq(qp, pkt);
-	if (!srq)
-		return FAULT_XRC_SRQ;
-	*pd = srq->pd;
+	if (qp->cfg.type == IBV_QPT_XRC_RECV) {
+		srq = named_srq(qp, pkt);
+		if (!srq)
+			return FAULT_XRC_SRQ;
+		*pd = srq->pd;
+	}
+	*pd = mem_domain(qp->cfg.mem, *pd, qp, pkt->rkey);
 	return FAULT_NONE;
 }
 
@@ -95,7 +100,6 @@ static enum fault check_srq(struct qp *qp, const struct packet *pkt)
 	if (!begins(pkt))
 		return srq == r->queue ? FAULT_NONE : FAULT_OPCODE_SEQUENCE;
 	r->queue = srq;
-	r->pd = srq->pd;
 	return FAULT_NONE;
 }
 
@@ -117,9 +121,6 @@ static enum fault place_send(struct qp *qp, const struct packet *pkt, uint32_t o
 {
 	const struct recv_wqe *recv = qp->resp.recv;
 
-	/* SEND with invalidate needs memory windows, which aren't there. */
-	if (pkt->op->headers & HDR_IETH)
-		return FAULT_OPCODE;
 	if (!receive_take(qp))
 		return FAULT_NO_RECEIVE;
 	if ((uint64_t)offset + pkt->payload_len > recv->len)
@@ -127,6 +128,10 @@ static enum fault place_send(struct qp *qp, const struct packet *pkt, uint32_t o
 	if (mem_scatter(qp->cfg.mem, qp->resp.queue->pd, recv->sge, recv->num_sge, offset,
 			pkt->payload, pkt->payload_len))
 		return FAULT_RECEIVE_KEY;
+	/* The window is free before the program hears of the message. */
+	if ((pkt->op->headers & HDR_IETH) &&
+	    mem_invalidate(qp->cfg.mem, qp->resp.queue->pd, qp, pkt->invalidate_rkey))
+		return FAULT_INVALIDATE;
 	return FAULT_NONE;
 }
 
@@ -150,7 +155,9 @@ static enum fault place_write(struct qp *qp, const struct packet *pkt, uint32_t 
 	enum fault fault;
 
 	if (begins(pkt)) {
-		fault = check_reth(qp, pkt);
+		fault = receive_domain(qp, pkt, &r->pd);
+		if (!fault)
+			fault = check_reth(qp, pkt);
 		if (fault)
 			return fault;
 		r->va = pkt->va;

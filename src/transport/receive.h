@@ -20,7 +20,7 @@ enum fault receive_message_packet(struct qp *qp, const struct packet *pkt);
 bool receive_take(struct qp *qp);
 
 /* Whose memory may this request name? The queue pair's protection domain; XRC: that of the SRQ it
- * names, FAULT_XRC_SRQ if the domain has none of this number. */
+ * names, FAULT_XRC_SRQ if the domain has none of this number; mem_domain() of it. */
 enum fault receive_domain(const struct qp *qp, const struct packet *pkt, const void **pd);
 
 /* Complete the taken receive: from the message's last packet, or with pkt NULL an error status. */

@@ -155,7 +155,7 @@ static void fill_headers(const struct qp *qp, const struct send_wqe *w, uint32_t
 	p->va = w->remote_addr + offset;
 	p->rkey = w->rkey;
 	p->dma_len = w->len;
-	p->imm = w->imm;
+	p->imm = p->invalidate_rkey = w->imm;
 	p->xrc_srqn = w->dest_srqn;
 	if (qp->cfg.type == IBV_QPT_UD) {
 		p->dest_qpn = w->dest_qpn;
@@ -205,6 +205,38 @@ static void advance(struct qp *qp, const struct send_wqe *w, uint32_t psns)
 	}
 }
 
+/* Local work requests run once all before them are done (stricter than IBA 10.8.3.3 asks). */
+static bool local_is_next(const struct qp *qp)
+{
+	const struct requester *req = &qp->req;
+
+	return req->cur == req->assigned && req->cur != ring_tail(&qp->sq) && !sq_draining(qp) &&
+	       send_wqe_is_local(wqe_at(qp, req->cur));
+}
+
+static void run_local(struct qp *qp)
+{
+	const struct send_wqe *w = wqe_at(qp, qp->req.cur);
+	enum ibv_wc_status status = IBV_WC_SUCCESS;
+
+	if (w->opcode == IBV_WR_BIND_MW) {
+		qp->has_bound = true;
+		if (mem_bind(qp->cfg.mem, qp->cfg.pd, qp, &w->bind))
+			status = IBV_WC_MW_BIND_ERR;
+	} else if (mem_invalidate(qp->cfg.mem, qp->cfg.pd, qp, w->imm)) {
+		status = IBV_WC_LOC_QP_OP_ERR;
+	}
+	qp->req.cur++;
+	qp->req.assigned++;
+	completer_finish(qp, status);
+}
+
+static void run_locals(struct qp *qp)
+{
+	while (local_is_next(qp) && ring_head(&qp->sq) == qp->req.cur)
+		run_local(qp);
+}
+
 /* The work request whose packet is next, if that packet may be sent now; psns: how many PSNs it
  * takes. */
 static struct send_wqe *next_packet(struct qp *qp, uint32_t *psns)
@@ -214,7 +246,7 @@ static struct send_wqe *next_packet(struct qp *qp, uint32_t *psns)
 
 	if (req->cur == ring_tail(&qp->sq))
 		return NULL;
-	if (req->cur == req->assigned && sq_draining(qp))
+	if (req->cur == req->assigned && (sq_draining(qp) || local_is_next(qp)))
 		return NULL;
 	w = wqe_at(qp, req->cur);
 	if (req->cur == req->assigned) {
@@ -253,7 +285,7 @@ static enum put put_packet(struct qp *qp, const struct send_wqe *w, uint32_t psn
 
 	p.opcode = (uint8_t)(segment_opcode((enum ibv_wr_opcode)w->opcode, position) |
 			     qp_service_bits(qp));
-	if (!send_wqe_wants_response(w))
+	if (!send_wqe_wants_response(w) || w->opcode == IBV_WR_ATOMIC_WRITE)
 		p.payload_len = w->len - offset < qp->req.mtu ? w->len - offset : qp->req.mtu;
 	fill_headers(qp, w, offset, psns, &p);
 	headers = packet_headers_len(p.opcode);
@@ -294,6 +326,7 @@ bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *
 
 	if (reliable && retry_blocked(&qp->retry))
 		return false;
+	run_locals(qp);
 	while (!req->fault && (w = next_packet(qp, &psns))) {
 		struct psn psn = req->psn;
 		bool fresh = psn_eq(psn, req->max);
@@ -313,6 +346,7 @@ bool requester_tx(struct qp *qp, struct outbox *box, uint64_t now_ns, uint32_t *
 			else
 				complete_sent(qp);
 		}
+		run_locals(qp);
 	}
 	if (req->fault && ring_head(&qp->sq) == req->cur)
 		completer_finish(qp, (enum ibv_wc_status)req->fault);

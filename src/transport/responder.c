@@ -27,6 +27,7 @@ static const struct {
 	[FAULT_ACCESS]          = { "R_Key or access",  NAK_REMOTE_ACCESS,      IBV_EVENT_QP_ACCESS_ERR, IBV_WC_SUCCESS },
 	[FAULT_UNALIGNED]       = { "atomic alignment", NAK_INVALID_REQUEST,    IBV_EVENT_QP_REQ_ERR,    IBV_WC_SUCCESS },
 	[FAULT_READ_DEPTH]      = { "READ depth",       NAK_INVALID_REQUEST,    IBV_EVENT_QP_REQ_ERR,    IBV_WC_SUCCESS },
+	[FAULT_INVALIDATE]      = { "invalidate R_Key", NAK_REMOTE_ACCESS,      IBV_EVENT_QP_ACCESS_ERR, IBV_WC_MW_BIND_ERR },
 	[FAULT_XRC_SRQ]         = { "XRC SRQ number",   NAK_INVALID_REQUEST,    IBV_EVENT_QP_REQ_ERR,    IBV_WC_SUCCESS },
 	[FAULT_GONE]            = { "memory gone",      NAK_REMOTE_ACCESS,      IBV_EVENT_QP_ACCESS_ERR, IBV_WC_SUCCESS },
 };
@@ -72,7 +73,6 @@ void responder_reset(struct qp *qp)
 	if (qp->cfg.type == IBV_QPT_XRC_RECV)
 		return;
 	r->queue = qp->cfg.srq ? qp->cfg.srq : &qp->rq;
-	r->pd = qp->cfg.pd;
 }
 
 void responder_destroy(struct qp *qp)
@@ -226,7 +226,7 @@ static enum fault execute_read(struct qp *qp, const struct packet *pkt)
 
 struct atomic_op {
 	const struct packet *pkt;
-	uint64_t old;
+	uint64_t old; /* ATOMIC WRITE: what it writes */
 	bool unaligned;
 };
 
@@ -239,6 +239,11 @@ static void atomic_execute(void *host, void *arg)
 	op->unaligned = (uintptr_t)host & 7;
 	if (op->unaligned)
 		return;
+	if (pkt->op->kind == OP_ATOMIC_WRITE) {
+		memcpy(&op->old, pkt->payload, sizeof(op->old));
+		__atomic_store_n(target, op->old, __ATOMIC_SEQ_CST);
+		return;
+	}
 	if (pkt->op->kind == OP_FETCH_ADD) {
 		op->old = __atomic_fetch_add(target, pkt->swap_add, __ATOMIC_SEQ_CST);
 		return;
@@ -248,34 +253,39 @@ static void atomic_execute(void *host, void *arg)
 				    __ATOMIC_SEQ_CST);
 }
 
+/* ATOMIC WRITE (annex A19) needs what a WRITE needs and is answered as a READ of nothing. */
 static enum fault execute_atomic(struct qp *qp, const struct packet *pkt)
 {
+	const bool write = pkt->op->kind == OP_ATOMIC_WRITE;
+	const unsigned access = write ? IBV_ACCESS_REMOTE_WRITE : IBV_ACCESS_REMOTE_ATOMIC;
 	struct responder *r = &qp->resp;
-	struct reply reply = { .psn = pkt->psn, .atomic = true };
+	struct reply reply = { .psn = pkt->psn, .atomic = !write };
 	struct atomic_op op = { .pkt = pkt };
 	const void *pd;
 	enum fault fault = receive_domain(qp, pkt, &pd);
 
 	if (fault)
 		return fault;
-	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC))
+	if (!(qp->attr.qp_access_flags & access))
 		return FAULT_OPCODE;
+	if (write && pkt->dma_len != sizeof(uint64_t))
+		return FAULT_LENGTH;
 	if (pkt->va & 7)
 		return FAULT_UNALIGNED;
-	if (mem_check(qp->cfg.mem, pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC))
+	if (mem_check(qp->cfg.mem, pd, pkt->rkey, pkt->va, 8, access))
 		return FAULT_ACCESS;
 	if (fresh_replies(r) >= r->depth || r->reply_tail - r->reply_head == r->reply_slots)
 		return FAULT_READ_DEPTH;
-	if (mem_use(qp->cfg.mem, pd, pkt->rkey, pkt->va, 8, IBV_ACCESS_REMOTE_ATOMIC,
-		    atomic_execute, &op))
+	if (mem_use(qp->cfg.mem, pd, pkt->rkey, pkt->va, 8, access, atomic_execute, &op))
 		return FAULT_ACCESS;
 	if (op.unaligned)
 		return FAULT_UNALIGNED;
 	r->msn = (r->msn + 1) & PSN_MASK;
 	reply.msn = r->msn;
 	reply.result = op.old;
-	r->atomics[r->atomic_next++ % r->atomic_slots] =
-		(struct atomic_result){ .psn = pkt->psn, .valid = true, .result = reply.result };
+	r->atomics[r->atomic_next++ % r->atomic_slots] = (struct atomic_result){
+		.psn = pkt->psn, .valid = true, .write = write, .result = reply.result
+	};
 	owe_reply(r, &reply);
 	r->epsn = psn_add(r->epsn, 1);
 	return FAULT_NONE;
@@ -317,6 +327,7 @@ static enum drop duplicate_atomic(struct responder *r, const struct packet *pkt)
 		if (!r->atomics[i].valid || !psn_eq(r->atomics[i].psn, pkt->psn))
 			continue;
 		reply.result = r->atomics[i].result;
+		reply.atomic = !r->atomics[i].write;
 		owe_reply(r, &reply);
 		return DROP_NONE;
 	}
@@ -333,6 +344,7 @@ static enum drop duplicate(struct qp *qp, const struct packet *pkt)
 		return duplicate_read(qp, pkt);
 	case OP_COMPARE_SWAP:
 	case OP_FETCH_ADD:
+	case OP_ATOMIC_WRITE:
 		return duplicate_atomic(r, pkt);
 	default:
 		/* A NAK that waits to be sent says more. */
@@ -376,6 +388,7 @@ static enum fault execute(struct qp *qp, const struct packet *pkt)
 		return r->message ? FAULT_OPCODE_SEQUENCE : execute_read(qp, pkt);
 	case OP_COMPARE_SWAP:
 	case OP_FETCH_ADD:
+	case OP_ATOMIC_WRITE:
 		return r->message ? FAULT_OPCODE_SEQUENCE : execute_atomic(qp, pkt);
 	default:
 		return FAULT_OPCODE;

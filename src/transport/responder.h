@@ -35,6 +35,7 @@ enum fault {
 	FAULT_UNALIGNED,       /* atomic not on 8 bytes */
 	FAULT_READ_DEPTH,      /* more READs and atomics than max_dest_rd_atomic */
 	FAULT_GONE,	       /* memory deregistered while a READ was being answered */
+	FAULT_INVALIDATE,      /* SEND with invalidate: not a window of this queue pair */
 	FAULT_XRC_SRQ,	       /* XRC: no such SRQ in the target's domain */
 	FAULT_COUNT
 };
@@ -59,6 +60,7 @@ struct reply {
 struct atomic_result {
 	struct psn psn;
 	bool valid;
+	bool write; /* ATOMIC WRITE, which has none */
 	uint64_t result;
 };
 
@@ -69,11 +71,10 @@ struct responder {
 	uint32_t msn;	      /* 24 bits */
 	enum message message; /* in progress */
 	uint32_t offset;      /* bytes of it received */
-	/* Where receives come from, and the protection domain of the memory that requests may name;
-	 * with XRC those of the SRQ that the message in progress names. */
+	/* Where receives come from; with XRC the SRQ that the message in progress names. */
 	struct recv_queue *queue;
-	const void *pd;
-	uint64_t va; /* WRITE: from the RETH */
+	uint64_t va;	/* WRITE: from the RETH */
+	const void *pd; /* whose memory it names: receive_domain() */
 	uint32_t rkey, dma_len;
 	struct recv_wqe *recv; /* the receive being filled; storage of the responder's */
 	bool recv_taken;

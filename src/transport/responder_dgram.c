@@ -30,6 +30,7 @@ static enum drop uc_fault_drop(enum fault fault)
 	case FAULT_READ_DEPTH:
 	case FAULT_GONE:
 	case FAULT_XRC_SRQ:
+	case FAULT_INVALIDATE:
 	case FAULT_COUNT:
 		break;
 	}

@@ -14,6 +14,14 @@ static const uint8_t segments[][4] = {
 	[IBV_WR_RDMA_READ]            = { 0x0c, 0x0c, 0x0c, 0x0c },
 	[IBV_WR_ATOMIC_CMP_AND_SWP]   = { 0x13, NO,   NO,   NO   },
 	[IBV_WR_ATOMIC_FETCH_AND_ADD] = { 0x14, NO,   NO,   NO   },
+	[IBV_WR_LOCAL_INV]            = { NO,   NO,   NO,   NO   },
+	[IBV_WR_BIND_MW]              = { NO,   NO,   NO,   NO   },
+	[IBV_WR_SEND_WITH_INV]        = { 0x17, 0x00, 0x01, 0x16 },
+	[IBV_WR_TSO]                  = { NO,   NO,   NO,   NO   },
+	[IBV_WR_DRIVER1]              = { NO,   NO,   NO,   NO   },
+	/* Numbers that aren't given out. */
+	[IBV_WR_DRIVER1 + 1 ... IBV_WR_ATOMIC_WRITE - 1] = { NO, NO, NO, NO },
+	[IBV_WR_ATOMIC_WRITE]         = { 0x1d, NO,   NO,   NO   },
 };
 /* clang-format on */
 

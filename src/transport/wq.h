@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "mem/mem.h"
 #include "wire/path.h"
 #include "wire/psn.h"
 
@@ -71,11 +72,15 @@ struct send_wqe {
 	uint8_t opcode;	    /* enum ibv_wr_opcode */
 	uint8_t send_flags; /* enum ibv_send_flags */
 	uint8_t num_sge;
-	uint8_t status; /* enum ibv_wc_status, once known */
-	/* UD */
-	uint32_t dest_qpn, qkey;
-	struct path path;
+	uint8_t status;	    /* enum ibv_wc_status, once known */
 	uint32_t dest_srqn; /* XRC */
+	union {
+		struct { /* UD */
+			uint32_t dest_qpn, qkey;
+			struct path path;
+		};
+		struct mem_bind bind; /* BIND_MW */
+	};
 	/* requester: valid once the first packet has been sent */
 	struct psn first_psn;
 	uint32_t packets; /* PSNs it takes: request packets, or READ response packets */
@@ -94,10 +99,17 @@ static inline bool send_wqe_is_atomic(const struct send_wqe *w)
 	return w->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || w->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* READs and atomics are done by their response, all else by an acknowledgement. */
+/* READs, atomics and ATOMIC WRITE are done by their response, all else by an acknowledgement. */
 static inline bool send_wqe_wants_response(const struct send_wqe *w)
 {
-	return w->opcode == IBV_WR_RDMA_READ || send_wqe_is_atomic(w);
+	return w->opcode == IBV_WR_RDMA_READ || w->opcode == IBV_WR_ATOMIC_WRITE ||
+	       send_wqe_is_atomic(w);
+}
+
+/* Done here, once all before it is done; nothing is sent. */
+static inline bool send_wqe_is_local(const struct send_wqe *w)
+{
+	return w->opcode == IBV_WR_LOCAL_INV || w->opcode == IBV_WR_BIND_MW;
 }
 
 struct recv_wqe {

@@ -114,6 +114,24 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *ctx, struct ibv_srq_ini
 	return CREATED(rc, srq);
 }
 
+static struct ibv_mw *alloc_mw(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	struct ibv_mw *mw = NULL;
+	int rc = dev_mw_create(pd, type, &mw);
+
+	return CREATED(rc, mw);
+}
+
+static int bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	return dev_mw_bind(qp, mw, bind);
+}
+
+static int dealloc_mw(struct ibv_mw *mw)
+{
+	return -dev_mw_destroy(mw);
+}
+
 static int get_srq_num(struct ibv_srq *srq, uint32_t *num)
 {
 	return -dev_srq_num(srq, num);
@@ -217,9 +235,6 @@ static int advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32
 	}
 
 // clang-format off
-REFUSE_OBJECT(struct ibv_mw, alloc_mw, struct ibv_pd *pd, enum ibv_mw_type type)
-REFUSE_INT(bind_mw, struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
-REFUSE_INT(dealloc_mw, struct ibv_mw *mw)
 REFUSE_INT(modify_qp_rate_limit, struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 REFUSE_OBJECT(struct ibv_counters, create_counters, struct ibv_context *ctx,
 	      struct ibv_counters_init_attr *attr)
@@ -258,9 +273,9 @@ void context_ops_init(struct verbs_context *v)
 	ops->post_send = dev_qp_post_send;
 	ops->post_recv = dev_qp_post_recv;
 	ops->post_srq_recv = dev_srq_post;
-	ops->alloc_mw = no_alloc_mw;
-	ops->bind_mw = no_bind_mw;
-	ops->dealloc_mw = no_dealloc_mw;
+	ops->alloc_mw = alloc_mw;
+	ops->bind_mw = bind_mw;
+	ops->dealloc_mw = dealloc_mw;
 
 	v->query_port = query_port;
 	v->query_device_ex = query_device_ex;

@@ -14,10 +14,11 @@
 #include "transport/qp.h"
 #include "wire/outbox.h"
 
-#define SIM_MEMORY (112u << 10)
-#define SIM_CANARY 4096u
-#define SIM_WCS	   4096u
-#define SIM_SRQN   0x5a5a5au
+#define SIM_MEMORY  (112u << 10)
+#define SIM_CANARY  4096u
+#define SIM_WCS	    4096u
+#define SIM_WINDOWS 3u
+#define SIM_SRQN    0x5a5a5au
 
 struct sim_node {
 	struct qp qp;
@@ -25,7 +26,8 @@ struct sim_node {
 	struct mem_table mem;
 	struct outbox box;
 	struct mr mr;
-	uint8_t *memory; /* SIM_MEMORY bytes between two canaries */
+	struct mr windows[SIM_WINDOWS]; /* of type 2, made by the scenarios that need some */
+	uint8_t *memory;		/* SIM_MEMORY bytes between two canaries */
 	uint8_t *allocation;
 	struct ibv_wc send_wc[SIM_WCS], recv_wc[SIM_WCS];
 	unsigned n_send_wc, n_recv_wc;
