@@ -552,6 +552,9 @@ static void test_masks(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < ARRAY_LEN(scenarios) * 2; i++) {
+		/* XRC differs in what is looked up, not in how it recovers. */
+		if (scenarios[i / 2].type == IBV_QPT_XRC_SEND && !(i & 1))
+			continue;
 		for (unsigned m = 0; m < 2u << MASK_BITS; m++) {
 			struct sim_config cfg = sim_defaults;
 
@@ -575,7 +578,9 @@ static void test_random(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < ARRAY_LEN(scenarios) * ARRAY_LEN(kinds); i++) {
-		for (uint64_t seed = 1; seed <= 50; seed++) {
+		const bool xrc = scenarios[i / ARRAY_LEN(kinds)].type == IBV_QPT_XRC_SEND;
+
+		for (uint64_t seed = 1; seed <= (xrc ? 10 : 50); seed++) {
 			struct sim_config cfg = sim_defaults;
 			const struct sim_config *kind = &kinds[i % ARRAY_LEN(kinds)];
 

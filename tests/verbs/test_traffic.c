@@ -150,7 +150,7 @@ static void wr_batches_are_atomic(void **state)
 	/* The only one that was posted. */
 	assert_int_equal(rig_await(ex.cq).wr_id, 9);
 	drop_ex(&ex);
-	ex = make_ex(r, IBV_QP_EX_WITH_BIND_MW);
+	ex = make_ex(r, IBV_QP_EX_WITH_TSO);
 	assert_null(ex.qp);
 	assert_int_equal(errno, EOPNOTSUPP);
 	drop_ex(&ex);
