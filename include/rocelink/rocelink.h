@@ -502,7 +502,7 @@ struct rocelink_conn *rocelink_dial_channel(const struct rocelink_channel *chann
 int rocelink_conn_add_qp(struct rocelink_conn *conn, struct ibv_qp *qp,
 			 const struct rocelink_qp_options *options, struct rocelink_error *err);
 
-/* All is added: exchange (as soon as the channel is open). */
+/* All is added: exchange (as soon as the channel is open). It drives: look at the state afterwards. */
 int rocelink_conn_start(struct rocelink_conn *conn, struct rocelink_error *err);
 
 /* start, and block until established. */
@@ -631,10 +631,10 @@ int rocelink_conn_sync_test(struct rocelink_conn *conn, const char *name,
 struct rocelink_listen_options {
 	size_t size;
 	const struct rocelink_options *conn; /* for each connection that is accepted */
-	int backlog;			     /* default 128 */
+	int backlog;			     /* default 512 */
 	/* Limits on peers that have not finished TLS and HELLO; the latter two not for loopback. */
-	unsigned max_pending;	       /* default 64 */
-	unsigned max_pending_per_host; /* default 16 */
+	unsigned max_pending;	       /* default 256 */
+	unsigned max_pending_per_host; /* default 128 */
 	unsigned max_rate;	       /* new ones per second, default 1000 */
 	bool reuse_port;	       /* SO_REUSEPORT */
 };

@@ -20,7 +20,7 @@
 #include "link/fail.h"
 #include "link/gate.h"
 
-enum { DEFAULT_BACKLOG = 128, DEFAULT_PENDING = 64, DEFAULT_PER_HOST = 16, DEFAULT_RATE = 1000 };
+enum { DEFAULT_BACKLOG = 512, DEFAULT_PENDING = 256, DEFAULT_PER_HOST = 128, DEFAULT_RATE = 1000 };
 
 struct rocelink_listener {
 	struct config *config;

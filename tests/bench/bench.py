@@ -15,6 +15,8 @@ import subprocess
 import sys
 import time
 
+import connect
+
 HOST = "127.0.0.1"
 
 
@@ -122,7 +124,7 @@ CONTESTS = [
         "adapter ib_send_lat": perftest_latency("ib_send_lat", 8),
         "libfabric tcp": libfabric_latency(8, 20000),
     }, "libfabric tcp", ("<=", 2.0)),
-]
+] + connect.contests()
 
 
 def measure(bench, rounds):
@@ -166,6 +168,8 @@ def main():
     bench = Bench(os.path.abspath(args.build), args.seconds)
     began = time.time()
     results = report(measure(bench, args.rounds))
+    for remark in connect.remarks():
+        print("\n" + remark)
     print("\n%d processors, %s, %.0f s" % (os.cpu_count(), os.uname().release, time.time() - began))
     if args.json:
         with open(args.json, "w") as f:
