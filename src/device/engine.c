@@ -26,7 +26,7 @@
 #define POLLS_BEFORE_YIELD 64 /* empty ones in a row */
 #define POLLS_PER_YIELD	   8
 #define SELF_ROUNDS	   4
-#define SOCKET_STEPS	   16
+#define SOCKET_STEPS	   64
 #define SOCKETS_HOT	   64
 #define WINDOW_MIN	   (64u << 10)
 #define WINDOW_MAX	   (512u << 10)
@@ -262,7 +262,10 @@ static int receive(struct engine *e, bool polled)
 {
 	int bursts = shm_receive(e->port, RECEIVE_BUDGET), from_sockets;
 
-	if (polled && shm_busy(e->port) && !e->sockets_hot && ++e->steps % SOCKET_STEPS)
+	if (bursts)
+		e->ring_ns = e->now_ns;
+
+	if (polled && shm_busy(e->port) && !e->sockets_hot && e->steps % SOCKET_STEPS)
 		return bursts;
 	from_sockets = port_receive(e->port, RECEIVE_BUDGET);
 	if (from_sockets)
@@ -272,10 +275,24 @@ static int receive(struct engine *e, bool polled)
 	return bursts + from_sockets;
 }
 
+/*
+ * A program polls, and there is nothing in the rings or to be sent: the common case, and what a
+ * message waits for. Sockets and timers, a system call and the clock, have their turn every few
+ * polls.
+ */
+static bool nothing_new(struct engine *e)
+{
+	return shm_busy(e->port) && !e->sockets_hot && ++e->steps % SOCKET_STEPS &&
+	       !shm_has_input(e->port) && !e->ready_first && !atomic_load(&e->kicked) &&
+	       !e->n_parked && !e->fault;
+}
+
 bool engine_step(struct engine *e, bool may_defer)
 {
 	int bursts;
 
+	if (may_defer && nothing_new(e))
+		return false;
 	e->now_ns = engine_now_ns();
 	bursts = receive(e, may_defer);
 	shm_expire(e->port, e->now_ns);

@@ -39,6 +39,7 @@ struct engine {
 	uint32_t empty_polls; /* in a row */
 	bool blocked;	      /* the socket was full: the outbox waits */
 	unsigned steps;	      /* of polling programs */
+	uint64_t ring_ns;     /* when a ring had something last */
 	unsigned sockets_hot; /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;
 	/* lanes.c */

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -17,6 +18,8 @@
 #include "device/engine_internal.h"
 
 #define SPIN_CHECK_NS	 (250 * NS_PER_US)
+#define LINGER_NS	 (50 * NS_PER_US) /* awake for the next message of a busy ring */
+#define LINGER_ROUNDS	 8
 #define WAITER_CHECK_NS	 NS_PER_MS
 #define PARK_AFTER_NS	 (100 * NS_PER_MS)
 #define WINDOW_NS	 (100 * NS_PER_US)
@@ -108,10 +111,19 @@ static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
 		tell_link_fault(e);
 }
 
+/*
+ * Nothing is left to do, but a ring was busy a moment ago: what comes next is seen sooner, and costs
+ * its sender no wake-up, if we stay awake.
+ */
+static bool lingers(const struct engine *e)
+{
+	return e->ring_ns && e->now_ns - e->ring_ns < LINGER_NS;
+}
+
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
 static bool drive(struct engine *e, uint64_t *due_ns)
 {
-	bool busy;
+	bool busy, linger = false;
 
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
 	 * left. */
@@ -120,9 +132,13 @@ static bool drive(struct engine *e, uint64_t *due_ns)
 		return true;
 	}
 	e->dozing = false;
-	busy = engine_step(e, false) || !lanes_sleep(e);
+	busy = engine_step(e, lingers(e));
+	if (!busy)
+		busy = (linger = lingers(e)) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
 	engine_unlock(e);
+	if (linger)
+		sched_yield();
 	return busy;
 }
 
@@ -277,17 +293,26 @@ int engine_wait_fd(struct engine *e, int fd)
 		{ .fd = fd, .events = POLLIN },
 		{ .fd = port_wait_fd(e->port), .events = POLLIN },
 	};
+	unsigned rounds = 0;
 	int ret = 0;
 
 	atomic_fetch_add(&e->waiters, 1);
 	for (;;) {
 		struct timespec t;
+		bool linger = false;
 		uint64_t due;
 		int n;
 
 		engine_lock(e);
-		due = engine_step(e, false) || !lanes_sleep(e) ? 0 : engine_next_due_ns(e);
+		due = 0;
+		if (!engine_step(e, lingers(e)) && !(linger = lingers(e)) && lanes_sleep(e))
+			due = engine_next_due_ns(e);
 		engine_unlock(e);
+		if (linger)
+			sched_yield();
+		/* Nothing came to us; another thread may have made the descriptor readable. */
+		if (linger && ++rounds % LINGER_ROUNDS)
+			continue;
 		n = ppoll(fds, 2, time_until(due, &t), NULL);
 		if (n < 0) {
 			ret = -errno;

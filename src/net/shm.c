@@ -509,6 +509,16 @@ int shm_receive(struct port *port, int budget)
 	return bursts;
 }
 
+bool shm_has_input(const struct port *port)
+{
+	struct shm *shm = port->shm;
+
+	for (unsigned i = 0; shm && i < shm->used; i++)
+		if (shm->links[i].state == LINK_READY && !pring_empty(&shm->links[i].in))
+			return true;
+	return false;
+}
+
 bool shm_waits_for_us(struct port *port)
 {
 	return port->shm && port->shm->self && !pring_empty(&port->shm->self->in);

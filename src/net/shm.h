@@ -55,6 +55,8 @@ void shm_publish(struct port *port, struct shm_link *link);
 /* Bursts from all links, at most about `budget`, to port_callbacks.receive. Returns how many.
  */
 int shm_receive(struct port *port, int budget);
+/* Is there something in any ring? */
+bool shm_has_input(const struct port *port);
 /* Is there something from this process to itself? */
 bool shm_waits_for_us(struct port *port);
 /* There are links, and none is being made: the sockets need less looking at. */
