@@ -36,13 +36,22 @@ size_t engine_report(struct engine *e, char *text, size_t cap)
 		const char *name;
 		uint64_t value;
 	} lines[] = {
-		{ "pid", (uint64_t)getpid() },	      { "queue_pairs", e->qps.live },
-		{ "tx_packets", c.tx_packets },	      { "tx_bytes", c.tx_bytes },
-		{ "rx_packets", c.rx_packets },	      { "rx_bytes", c.rx_bytes },
-		{ "retransmitted", c.retransmitted }, { "timeouts", c.timeouts },
-		{ "naks_sent", c.naks_sent },	      { "naks_received", c.naks_received },
-		{ "rnr_naks_sent", c.rnr_naks_sent }, { "rnr_naks_received", c.rnr_naks_received },
+		{ "pid", (uint64_t)getpid() },
+		{ "queue_pairs", e->qps.live },
+		{ "tx_packets", c.tx_packets },
+		{ "tx_bytes", c.tx_bytes },
+		{ "rx_packets", c.rx_packets },
+		{ "rx_bytes", c.rx_bytes },
+		{ "retransmitted", c.retransmitted },
+		{ "timeouts", c.timeouts },
+		{ "naks_sent", c.naks_sent },
+		{ "naks_received", c.naks_received },
+		{ "rnr_naks_sent", c.rnr_naks_sent },
+		{ "rnr_naks_received", c.rnr_naks_received },
 		{ "duplicates", c.duplicates },
+		{ "links", port_stats(e->port)->links },
+		{ "local_sent", port_stats(e->port)->local_sent },
+		{ "local_received", port_stats(e->port)->local_received },
 	};
 	size_t at = 0;
 
