@@ -166,8 +166,10 @@ int dev_srq_modify(struct ibv_srq *ibv, const struct ibv_srq_attr *attr, int mas
 	engine_lock(srq->ctx->engine);
 	if (mask & IBV_SRQ_MAX_WR)
 		rc = resize(srq, max_wr);
-	if (!rc && (mask & IBV_SRQ_LIMIT))
+	if (!rc && (mask & IBV_SRQ_LIMIT)) {
 		atomic_store(&srq->rq.limit, attr->srq_limit);
+		recv_queue_check_limit(&srq->rq);
+	}
 	engine_unlock(srq->ctx->engine);
 	pthread_mutex_unlock(&srq->post_lock);
 	return rc;
@@ -202,6 +204,10 @@ int dev_srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	struct dev_srq *srq = (struct dev_srq *)ibv;
 	int rc = 0;
 
+	if (dev_forked(srq->ctx)) {
+		*bad = wr;
+		return EPERM;
+	}
 	pthread_mutex_lock(&srq->post_lock);
 	for (; wr; wr = wr->next) {
 		rc = recv_queue_post(&srq->rq, wr);

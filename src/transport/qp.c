@@ -261,7 +261,10 @@ int qp_modify(struct qp *qp, const struct ibv_qp_attr *attr, int mask, const str
 		ret = qp_attr_check_values(attr, mask, path, port_mtu, why, why_len);
 	if (ret)
 		return ret;
-	if (start(qp, attr, mask, to, port_mtu)) {
+	ret = start(qp, attr, mask, to, port_mtu);
+	if (!ret && to == IBV_QPS_SQD && (mask & IBV_QP_MAX_DEST_RD_ATOMIC))
+		ret = responder_set_depth(qp, attr->max_dest_rd_atomic);
+	if (ret) {
 		snprintf(why, why_len, "out of memory");
 		return ENOMEM;
 	}

@@ -196,6 +196,13 @@ int qp_attr_check_values(const struct ibv_qp_attr *attr, int mask, const struct 
 			 attr->port_num);
 		return EINVAL;
 	}
+	/* Not accepted to be ignored: IBV_DEVICE_AUTO_PATH_MIG isn't among the capabilities. */
+	if ((mask & ALT) || ((mask & MIG) && attr->path_mig_state != IBV_MIG_MIGRATED)) {
+		snprintf(why, why_len,
+			 "there is no path migration: leave alt_ah_attr out, and path_mig_state "
+			 "or let it be IBV_MIG_MIGRATED");
+		return EOPNOTSUPP;
+	}
 	if ((mask & IBV_QP_AV) && !path) {
 		snprintf(why, why_len,
 			 "ah_attr.is_global is 0; RoCE needs the GRH: set is_global to 1, grh.dgid "
@@ -232,10 +239,6 @@ void qp_attr_store(struct ibv_qp_attr *to, const struct ibv_qp_attr *from, int m
 	STORE(IBV_QP_RNR_RETRY, rnr_retry);
 	STORE(IBV_QP_RQ_PSN, rq_psn);
 	STORE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
-	STORE(ALT, alt_ah_attr);
-	STORE(ALT, alt_pkey_index);
-	STORE(ALT, alt_port_num);
-	STORE(ALT, alt_timeout);
 	STORE(RNR, min_rnr_timer);
 	STORE(IBV_QP_SQ_PSN, sq_psn);
 	STORE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);

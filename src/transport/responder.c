@@ -105,6 +105,38 @@ int responder_start(struct qp *qp, struct psn rq_psn, uint32_t max_dest_rd_atomi
 	return 0;
 }
 
+int responder_set_depth(struct qp *qp, uint32_t max_dest_rd_atomic)
+{
+	struct responder *r = &qp->resp;
+	uint32_t depth = max_dest_rd_atomic ? max_dest_rd_atomic : 1;
+	struct reply *replies;
+	struct atomic_result *atomics;
+
+	r->depth = max_dest_rd_atomic;
+	/* Room is only added: what the peer has open already may be more than it may open now. */
+	if (depth <= r->atomic_slots)
+		return 0;
+	replies = calloc(2 * (size_t)depth, sizeof(*replies));
+	atomics = calloc(depth, sizeof(*atomics));
+	if (!replies || !atomics) {
+		free(replies);
+		free(atomics);
+		return -ENOMEM;
+	}
+	for (uint32_t i = r->reply_head; i != r->reply_tail; i++)
+		replies[i % (2 * depth)] = r->replies[i % r->reply_slots];
+	for (uint32_t i = 0; i < r->atomic_slots; i++)
+		atomics[i] = r->atomics[(r->atomic_next + i) % r->atomic_slots];
+	free(r->replies);
+	free(r->atomics);
+	r->replies = replies;
+	r->atomics = atomics;
+	r->atomic_next = r->atomic_slots;
+	r->reply_slots = 2 * depth;
+	r->atomic_slots = depth;
+	return 0;
+}
+
 bool responder_idle(const struct qp *qp)
 {
 	const struct responder *r = &qp->resp;

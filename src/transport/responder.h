@@ -103,6 +103,8 @@ void responder_destroy(struct qp *qp);
 /* On the way to RTR: 0 or -ENOMEM. */
 int responder_start(struct qp *qp, struct psn rq_psn, uint32_t max_dest_rd_atomic);
 void responder_reset(struct qp *qp);
+/* max_dest_rd_atomic changed; what is owed and remembered is kept. 0 or -ENOMEM. */
+int responder_set_depth(struct qp *qp, uint32_t max_dest_rd_atomic);
 
 enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns);
 enum drop responder_uc_rx(struct qp *qp, const struct packet *pkt);

@@ -71,7 +71,7 @@ int recv_queue_post(struct recv_queue *rq, const struct ibv_recv_wr *wr)
 	return 0;
 }
 
-static void check_limit(struct recv_queue *rq)
+void recv_queue_check_limit(struct recv_queue *rq)
 {
 	uint32_t limit = atomic_load_explicit(&rq->limit, memory_order_relaxed);
 
@@ -90,6 +90,6 @@ bool recv_queue_take(struct recv_queue *rq, struct recv_wqe *out)
 	w = ring_slot(&rq->ring, ring_head(&rq->ring));
 	memcpy(out, w, sizeof(*w) + w->num_sge * sizeof(w->sge[0]));
 	ring_retire(&rq->ring);
-	check_limit(rq);
+	recv_queue_check_limit(rq);
 	return true;
 }

@@ -132,6 +132,8 @@ struct recv_queue {
 
 int recv_queue_init(struct recv_queue *rq, uint32_t max, uint32_t max_sge, const void *pd);
 void recv_queue_destroy(struct recv_queue *rq);
+/* Call on_limit if fewer than the limit remain: when one is set, since nobody may take any then. */
+void recv_queue_check_limit(struct recv_queue *rq);
 /* Producer side. 0, ENOMEM (full) or EINVAL (too many SGEs). */
 int recv_queue_post(struct recv_queue *rq, const struct ibv_recv_wr *wr);
 /* Consumer side: copy the oldest to out (room for max_sge entries) and retire it; false when empty.

@@ -206,6 +206,25 @@ static void test_values(void **state)
 	}
 }
 
+/* An alternate path isn't accepted to be ignored. */
+static void test_no_migration(void **state)
+{
+	struct ibv_qp_attr attr = { .path_mig_state = IBV_MIG_MIGRATED, .alt_port_num = 1 };
+	char why[512] = "";
+
+	(void)state;
+	assert_int_equal(
+		qp_attr_check_values(&attr, IBV_QP_PATH_MIG_STATE, NULL, 1024, why, sizeof(why)),
+		0);
+	assert_int_equal(qp_attr_check_values(&attr, IBV_QP_ALT_PATH, NULL, 1024, why, sizeof(why)),
+			 EOPNOTSUPP);
+	assert_non_null(strstr(why, "migration"));
+	attr.path_mig_state = IBV_MIG_REARM;
+	assert_int_equal(
+		qp_attr_check_values(&attr, IBV_QP_PATH_MIG_STATE, NULL, 1024, why, sizeof(why)),
+		EOPNOTSUPP);
+}
+
 /* The commonest mistake on RoCE: no GRH. The refusal says what to set. */
 static void test_missing_grh(void **state)
 {
@@ -226,6 +245,7 @@ int main(void)
 		cmocka_unit_test(test_transitions),
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_missing_grh),
+		cmocka_unit_test(test_no_migration),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -392,6 +392,73 @@ static void wrong_uses(void **state)
 	drop_half(&h);
 }
 
+/* The ibv_wr_* way. */
+static void wr_family(void **state)
+{
+	struct rig *r = *state;
+	struct half h = make_half(r);
+	struct ibv_qp_init_attr_ex attr = {
+		.qp_type = IBV_QPT_XRC_SEND,
+		.send_cq = h.send_cq,
+		.cap = { .max_send_wr = 16, .max_send_sge = 2, .max_inline_data = 64 },
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = r->pd,
+		.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+				  IBV_QP_EX_WITH_ATOMIC_WRITE,
+	};
+	struct ibv_qp_ex *ex;
+	struct ibv_qp *target = make_target(r->ctx, h.xrcd);
+	struct ibv_qp *qp = ibv_create_qp_ex(r->ctx, &attr);
+	uint64_t value = 5, got;
+	struct ibv_wc wc;
+
+	assert_non_null(qp);
+	ex = ibv_qp_to_qp_ex(qp);
+	rig_connect(qp, target);
+	post_srq(r, h.srq, r->mr, 1, 8192, 64);
+	post_srq(r, h.srq, r->mr, 2, 8192, 64);
+	ibv_wr_start(ex);
+	ex->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_send(ex);
+	ibv_wr_set_xrc_srqn(ex, h.srqn);
+	ibv_wr_set_inline_data(ex, "hello", 5);
+	ibv_wr_rdma_write_imm(ex, r->mr->rkey, (uintptr_t)r->buffer + 4096, 7);
+	ibv_wr_set_xrc_srqn(ex, h.srqn);
+	ibv_wr_set_inline_data(ex, "there", 5);
+	ibv_wr_atomic_write(ex, r->mr->rkey, (uintptr_t)r->buffer + 64, &value);
+	ibv_wr_set_xrc_srqn(ex, h.srqn);
+	assert_int_equal(ibv_wr_complete(ex), 0);
+	rig_await_n(h.send_cq, 3);
+	wc = rig_await(h.recv_cq);
+	assert_int_equal(wc.wr_id, 1);
+	assert_int_equal(wc.qp_num, target->qp_num);
+	wc = rig_await(h.recv_cq);
+	assert_int_equal(wc.opcode, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(wc.imm_data, 7);
+	memcpy(&got, r->buffer + 64, 8);
+	assert_int_equal(got, 5);
+	assert_memory_equal(r->buffer + 8192, "hello", 5);
+	assert_memory_equal(r->buffer + 4096, "there", 5);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_qp(target), 0);
+	drop_half(&h);
+}
+
+/* Another size: it is still found, and completes where it did. */
+static void resized(void **state)
+{
+	struct rig *r = *state;
+	struct half h = make_half(r);
+	struct ibv_srq_attr attr = { .max_wr = 200 };
+
+	post_srq(r, h.srq, r->mr, 1, 8192, 64);
+	assert_int_equal(ibv_modify_srq(h.srq, &attr, IBV_SRQ_MAX_WR), 0);
+	assert_int_equal(send_to(r, h.initiator, h.srqn, IBV_WR_SEND, 0, 8, 0, 0), 0);
+	rig_await_n(h.send_cq, 1);
+	assert_int_equal(rig_await(h.recv_cq).wr_id, 1);
+	drop_half(&h);
+}
+
 /* Sizes and states as they were set, by either half. */
 static void queries(void **state)
 {
@@ -481,9 +548,10 @@ int main(void)
 	rig_isolate();
 
 	const struct CMUnitTest tests[] = {
-		TEST(to_each_srq),    TEST(memory_is_the_srqs),	   TEST(domains),
-		TEST(shared_by_file), TEST(not_across_processes),  TEST(wrong_uses),
-		TEST(queries),	      TEST(srq_goes_amid_traffic), cmocka_unit_test(left_behind),
+		TEST(to_each_srq),    TEST(memory_is_the_srqs),	     TEST(domains),
+		TEST(shared_by_file), TEST(not_across_processes),    TEST(wrong_uses),
+		TEST(queries),	      TEST(srq_goes_amid_traffic),   TEST(wr_family),
+		TEST(resized),	      cmocka_unit_test(left_behind),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
