@@ -77,6 +77,10 @@ struct pp {
 	struct rocelink_endpoint *ep[PP_MAX_QPS];
 	struct rocelink_qp_info info[PP_MAX_QPS];
 	unsigned qps, depth;
+	/* XRC: what our half receives with. */
+	struct ibv_xrcd *xrcd;
+	struct ibv_srq *srq;
+	struct ibv_qp *target;
 	uint8_t *buf;
 	size_t buf_len, stride;
 	struct ibv_mr *mr;
@@ -112,6 +116,11 @@ int pp_listen(const struct pp_options *o, struct rocelink_listener **l, struct r
 int pp_link_client(struct pp *pp);
 int pp_link_server(struct pp *pp, struct rocelink_listener *l);
 void pp_unlink(struct pp *pp);
+
+/* pingpong_xrc.c: the same. On endpoints that are open; close them after. */
+int pp_xrc_open(struct pp *pp);
+int pp_xrc_add(struct pp *pp, const struct rocelink_qp_options *options);
+void pp_xrc_close(struct pp *pp);
 
 /* pingpong_memory.c */
 int pp_memory_make(struct pp *pp);

@@ -2,7 +2,6 @@
 /* From a host name to linked queue pairs with receives posted: what each program that uses
  * librocelink does, plus the choices the command line offers. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,40 +109,6 @@ static unsigned wanted_ops(enum pp_op op)
 	}
 }
 
-/* XRC has objects of its own; whether a device has them is known only by asking. */
-static int ask_for_xrc(struct pp *pp)
-{
-	struct ibv_xrcd_init_attr attr = {
-		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
-		.fd = -1,
-		.oflags = O_CREAT,
-	};
-	struct ibv_context *context;
-	struct ibv_xrcd *xrcd;
-	const char *name;
-	int ret;
-
-	context = pp->o->device ? open_named(pp->o->device, &pp->err)
-				: rocelink_device_open(pp->o->host, NULL, &pp->err);
-	if (!context)
-		return ROCELINK_NO_DEVICE;
-	name = ibv_get_device_name(context->device);
-	xrcd = ibv_open_xrcd(context, &attr);
-	if (xrcd) {
-		ibv_close_xrcd(xrcd);
-		ret = pp_fail(&pp->err, ROCELINK_INVALID,
-			      "%s has XRC, but rocelink pingpong has no XRC traffic yet; try "
-			      "ibv_xsrq_pingpong, or use --type rc",
-			      name);
-	} else {
-		ret = pp_fail(&pp->err, ROCELINK_VERBS,
-			      "the device %s refuses XRC (ibv_open_xrcd: %s); use --type rc", name,
-			      strerror(errno));
-	}
-	ibv_close_device(context);
-	return ret;
-}
-
 static int open_endpoints(struct pp *pp)
 {
 	const struct pp_options *o = pp->o;
@@ -187,7 +152,9 @@ static int add_queue_pair(struct pp *pp, unsigned i)
 		options.min_rnr_delay_us = PP_DEMO_RNR_DELAY_US;
 	if (pp->plan.act == PP_ACT_GIVES_UP)
 		options.rnr_retry_count = PP_DEMO_RNR_RETRIES;
-	rc = rocelink_conn_add_qp(pp->conn, pp->ep[i]->qp, &options, &pp->err);
+	rc = pp->plan.type == PP_XRC
+		     ? pp_xrc_add(pp, &options)
+		     : rocelink_conn_add_qp(pp->conn, pp->ep[i]->qp, &options, &pp->err);
 	/* The demonstration is about receives that are not there in time. */
 	if (pp->plan.act && !pp->client)
 		return rc;
@@ -231,6 +198,8 @@ static int link_both(struct pp *pp)
 {
 	int rc = open_endpoints(pp);
 
+	if (rc == ROCELINK_OK && pp->plan.type == PP_XRC)
+		rc = pp_xrc_open(pp);
 	if (rc == ROCELINK_OK)
 		rc = pp_memory_make(pp);
 	for (unsigned i = 0; rc == ROCELINK_OK && i < pp->qps; i++)
@@ -241,7 +210,9 @@ static int link_both(struct pp *pp)
 		rc = rocelink_conn_establish(pp->conn, &pp->err);
 	for (unsigned i = 0; rc == ROCELINK_OK && i < pp->qps; i++) {
 		pp->info[i].size = sizeof(pp->info[i]);
-		rc = rocelink_conn_qp(pp->conn, i, &pp->info[i]);
+		/* The server's initiator comes second (pingpong_xrc.c). */
+		rc = rocelink_conn_qp(pp->conn, i + (pp->plan.type == PP_XRC && !pp->client),
+				      &pp->info[i]);
 	}
 	if (rc == ROCELINK_OK && pp->plan.type == PP_UD)
 		rc = check_datagram(pp);
@@ -259,8 +230,6 @@ int pp_link_client(struct pp *pp)
 	char plan[256];
 	int rc = ROCELINK_OK;
 
-	if (pp->plan.type == PP_XRC)
-		return ask_for_xrc(pp);
 	pp->has_gid = pp->o->gid_index >= 0;
 	if (pp->has_gid)
 		rc = find_gid(pp->o, &pp->gid, &pp->err);
@@ -318,9 +287,6 @@ int pp_link_server(struct pp *pp, struct rocelink_listener *l)
 {
 	int rc = ROCELINK_OK;
 
-	/* The first is asked now rather than when a client comes. */
-	if (pp->o->plan.type == PP_XRC)
-		return ask_for_xrc(pp);
 	pp->has_gid = pp->o->gid_index >= 0;
 	if (pp->has_gid)
 		rc = find_gid(pp->o, &pp->gid, &pp->err);
@@ -343,6 +309,7 @@ void pp_unlink(struct pp *pp)
 	rocelink_conn_free(pp->conn);
 	if (pp->mr)
 		ibv_dereg_mr(pp->mr);
+	pp_xrc_close(pp);
 	while (pp->qps > 0)
 		rocelink_endpoint_close(pp->ep[--pp->qps]);
 	if (pp->buf)

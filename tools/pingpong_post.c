@@ -41,7 +41,8 @@ int pp_post_recv(struct pp *pp, unsigned qp, uint64_t seq)
 		.num_sge = 1,
 	};
 	struct ibv_recv_wr *bad;
-	int ret = ibv_post_recv(pp->ep[qp]->qp, &wr, &bad);
+	int ret = pp->srq ? ibv_post_srq_recv(pp->srq, &wr, &bad)
+			  : ibv_post_recv(pp->ep[qp]->qp, &wr, &bad);
 
 	return ret ? pp_fail(&pp->err, ROCELINK_VERBS, "ibv_post_recv: %s", strerror(ret))
 		   : ROCELINK_OK;
@@ -55,6 +56,7 @@ static int post(struct pp *pp, unsigned qp, struct ibv_send_wr *wr)
 	wr->wr_id = (uint64_t)qp << 32;
 	wr->num_sge = wr->sg_list ? 1 : 0;
 	wr->send_flags = IBV_SEND_SIGNALED;
+	wr->qp_type.xrc.remote_srqn = pp->info[qp].remote_srqn;
 	ret = ibv_post_send(pp->ep[qp]->qp, wr, &bad);
 	if (ret)
 		return pp_fail(&pp->err, ROCELINK_VERBS, "ibv_post_send: %s", strerror(ret));
