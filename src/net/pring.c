@@ -6,15 +6,16 @@
 #include "net/pring.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "wire/packet.h"
 
 #define ROOM_MIN     (RING_MTU + PACKET_HEADER_MAX + ICRC_LEN)
 #define PACKET_LEAST (BTH_LEN + ICRC_LEN)
 
-_Static_assert((RING_DESCS & (RING_DESCS - 1)) == 0 && (RING_DATA & (RING_DATA - 1)) == 0,
+_Static_assert((RING_SLOTS & (RING_SLOTS - 1)) == 0 && (RING_DATA & (RING_DATA - 1)) == 0,
 	       "free-running counters are taken modulo these");
-_Static_assert(RING_DESCS >= 2 * OUTBOX_GROUPS_MAX, "a full outbox is half of the descriptors");
+_Static_assert(RING_SLOTS >= 2 * OUTBOX_GROUPS_MAX, "a full outbox is half of the descriptors");
 _Static_assert(sizeof(struct pring_desc) == 64, "a cache line");
 
 void pring_producer_init(struct pring_producer *p, struct pring_shared *shared)
@@ -27,7 +28,8 @@ void pring_consumer_init(struct pring_consumer *c, struct pring_shared *shared)
 	*c = (struct pring_consumer){ .shared = shared };
 }
 
-/* What the consumer gave back since we looked last. */
+/* What the consumer gave back since we looked last. Its word about that is in its cache: not looked
+ * at before it is needed. */
 static void reclaim(struct pring_producer *p)
 {
 	uint32_t head = atomic_load_explicit(&p->shared->head, memory_order_acquire);
@@ -39,10 +41,15 @@ static void reclaim(struct pring_producer *p)
 		return;
 	}
 	p->head = head;
-	p->freed = p->ends[(head - 1) % RING_DESCS];
+	p->freed = p->ends[(head - 1) % RING_SLOTS];
 	/* Empty: start over, where the memory is in both caches. */
 	if (head == p->tail)
 		p->written = p->freed = 0;
+}
+
+static bool plenty(const struct pring_producer *p)
+{
+	return p->tail - p->head < RING_SLOTS / 2 && p->written - p->freed < RING_DATA / 8;
 }
 
 static bool has_room(struct pring_producer *p)
@@ -52,7 +59,7 @@ static bool has_room(struct pring_producer *p)
 	uint32_t left = RING_DATA - (p->written - p->freed);
 	uint32_t to_end = RING_DATA - at;
 
-	if (RING_DESCS - (p->tail - p->head) < OUTBOX_GROUPS_MAX)
+	if (RING_SLOTS - (p->tail - p->head) < OUTBOX_GROUPS_MAX)
 		return false;
 	if (to_end < ROOM_MIN && left >= to_end) {
 		left -= to_end;
@@ -73,7 +80,8 @@ struct outbox *pring_open(struct pring_producer *p)
 		return NULL;
 	if (!outbox_empty(&p->box))
 		return &p->box;
-	reclaim(p);
+	if (!plenty(p))
+		reclaim(p);
 	return !p->broken && has_room(p) ? &p->box : NULL;
 }
 
@@ -82,38 +90,42 @@ bool pring_has_room(struct pring_producer *p)
 	return pring_open(p) || p->broken;
 }
 
-static void write_desc(struct pring_producer *p, const struct outbox_group *g)
+static void write_slot(struct pring_producer *p, const struct outbox_group *g)
 {
-	struct pring_desc *d = &p->shared->descs[p->tail % RING_DESCS];
+	struct pring_slot *slot = &p->shared->slots[p->tail % RING_SLOTS];
+	struct pring_desc *d = &slot->desc;
+	bool is_short = g->len <= RING_SHORT;
 
-	*d = (struct pring_desc){
-		.offset = (uint32_t)(p->box.buf - p->shared->data) + g->offset,
-		.len = g->len,
-		.seg_len = g->seg_len,
-		.ifindex = g->path.ifindex,
-		.flow_label = g->path.flow_label,
-		.traffic_class = g->path.traffic_class,
-		.hop_limit = g->path.hop_limit,
-		.sgid = g->path.sgid,
-		.dgid = g->path.dgid,
-	};
-	p->ends[p->tail % RING_DESCS] = p->written + g->offset + g->len;
+	d->offset = is_short ? RING_IN_SLOT : (uint32_t)(p->box.buf - p->shared->data) + g->offset;
+	d->len = g->len;
+	d->seg_len = g->seg_len;
+	d->ifindex = g->path.ifindex;
+	d->flow_label = g->path.flow_label;
+	d->traffic_class = g->path.traffic_class;
+	d->hop_limit = g->path.hop_limit;
+	d->sgid = g->path.sgid;
+	d->dgid = g->path.dgid;
+	if (is_short)
+		memcpy(slot->data, p->box.buf + g->offset, g->len);
+	else
+		p->in_use = g->offset + g->len;
+	p->ends[p->tail % RING_SLOTS] = p->written + p->in_use;
 	p->tail++;
+	atomic_store_explicit(&d->sequence, p->tail, memory_order_release);
 }
 
 bool pring_publish(struct pring_producer *p)
 {
 	struct outbox *box = &p->box;
-	uint32_t used = box->used;
 
 	if (outbox_empty(box))
 		return false;
+	p->in_use = 0;
 	for (unsigned i = box->first_group; i < box->n_groups; i++)
-		write_desc(p, &box->groups[i]);
+		write_slot(p, &box->groups[i]);
 	outbox_sent(box, box->n_groups - box->first_group);
-	p->written += used;
-	atomic_store_explicit(&p->shared->tail, p->tail, memory_order_release);
-	/* Orders the tail before the look at whether the consumer sleeps, as its side does. */
+	p->written += p->in_use;
+	/* Orders the slots before the look at whether the consumer sleeps, as its side does. */
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&p->shared->consumer_sleeps, memory_order_relaxed) &&
 	       atomic_exchange(&p->shared->consumer_sleeps, 0);
@@ -129,28 +141,35 @@ bool pring_producer_sleeps(struct pring_producer *p)
 
 static bool desc_ok(const struct pring_desc *d)
 {
-	return d->offset < RING_DATA && d->len >= PACKET_LEAST && d->len <= RING_DATA - d->offset &&
-	       d->seg_len >= PACKET_LEAST && d->seg_len <= d->len;
+	uint32_t room = d->offset == RING_IN_SLOT ? RING_SHORT
+			: d->offset < RING_DATA	  ? RING_DATA - d->offset
+						  : 0;
+
+	return d->len >= PACKET_LEAST && d->len <= room && d->seg_len >= PACKET_LEAST &&
+	       d->seg_len <= d->len;
 }
 
-bool pring_empty(struct pring_consumer *c)
+static struct pring_slot *next_slot(const struct pring_consumer *c)
 {
-	if (c->broken)
-		return true;
-	if (c->tail == c->head) {
-		c->tail = atomic_load_explicit(&c->shared->tail, memory_order_acquire);
-		c->broken = c->tail - c->head > RING_DESCS;
-	}
-	return c->broken || c->tail == c->head;
+	return &c->shared->slots[c->head % RING_SLOTS];
+}
+
+bool pring_empty(const struct pring_consumer *c)
+{
+	return c->broken || atomic_load_explicit(&next_slot(c)->desc.sequence,
+						 memory_order_acquire) != c->head + 1;
 }
 
 bool pring_peek(struct pring_consumer *c, struct burst *burst)
 {
+	struct pring_slot *slot = next_slot(c);
 	struct pring_desc d;
 
 	if (pring_empty(c))
 		return false;
-	d = *(volatile struct pring_desc *)&c->shared->descs[c->head % RING_DESCS];
+	memcpy(&d, &slot->desc, sizeof(d));
+	/* The copy is what was checked, and nothing is read again. */
+	atomic_signal_fence(memory_order_seq_cst);
 	c->broken = !desc_ok(&d);
 	if (c->broken)
 		return false;
@@ -162,7 +181,7 @@ bool pring_peek(struct pring_consumer *c, struct burst *burst)
 			  .traffic_class = d.traffic_class,
 			  .hop_limit = d.hop_limit,
 			  .local = true },
-		.data = c->shared->data + d.offset,
+		.data = d.offset == RING_IN_SLOT ? slot->data : c->shared->data + d.offset,
 		.len = d.len,
 		.seg_len = d.seg_len,
 	};

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * A ring of packets in memory that two processes share: one produces, one consumes. Descriptors
- * name bursts (equal-sized packets of one path, as the outbox groups them) that lie whole in a data
- * area; the producer's outbox writes straight into that area, and the consumer reads from it.
+ * A ring of packets in memory that two processes share: one produces, one consumes. Each slot
+ * describes a burst (equal-sized packets of one path, as the outbox groups them), which lies whole
+ * in a data area; the producer's outbox writes straight into that area, and the consumer reads from
+ * it. A short burst lies in the slot itself: what a small message takes from one processor's cache
+ * to the other's is then two lines next to each other.
  *
  * Neither trusts the other: whatever lies in shared memory is copied, then checked, then used. What
  * can't be is broken, and the ring with it; the memory outside is never touched. Only the payload
@@ -21,9 +23,11 @@
 #include "net/port.h"
 #include "wire/outbox.h"
 
-#define RING_DATA  (512u << 10)
-#define RING_DESCS 512u
-#define RING_MTU   (32u << 10) /* what messages are cut at */
+#define RING_DATA    (512u << 10)
+#define RING_SLOTS   512u
+#define RING_SHORT   64u	 /* bytes that a slot holds */
+#define RING_MTU     (32u << 10) /* what messages are cut at */
+#define RING_IN_SLOT UINT32_MAX
 
 struct pring_desc {
 	uint32_t offset, len, seg_len;
@@ -31,30 +35,36 @@ struct pring_desc {
 	uint8_t traffic_class, hop_limit;
 	uint8_t reserved[2];
 	struct gid sgid, dgid;
-	uint8_t pad[8];
+	_Atomic uint32_t sequence; /* written last: one more than the slot's running number */
+	uint8_t pad[4];
+};
+
+struct pring_slot {
+	_Alignas(128) struct pring_desc desc;
+	uint8_t data[RING_SHORT]; /* desc.offset is RING_IN_SLOT */
 };
 
 struct pring_shared {
-	_Alignas(64) _Atomic uint32_t tail; /* descriptors published */
-	_Alignas(64) _Atomic uint32_t head; /* descriptors consumed */
-	_Alignas(64) _Atomic uint32_t consumer_sleeps;
+	_Alignas(128) _Atomic uint32_t head; /* slots consumed */
 	_Atomic uint32_t producer_waits;
-	_Alignas(64) struct pring_desc descs[RING_DESCS];
-	_Alignas(64) uint8_t data[RING_DATA];
+	_Alignas(128) _Atomic uint32_t consumer_sleeps;
+	struct pring_slot slots[RING_SLOTS];
+	_Alignas(128) uint8_t data[RING_DATA];
 };
 
 struct pring_producer {
 	struct pring_shared *shared;
 	uint32_t tail, head;	   /* head: as seen last */
 	uint32_t written, freed;   /* bytes of the data area, running */
-	uint32_t ends[RING_DESCS]; /* `written` behind each descriptor's data */
+	uint32_t ends[RING_SLOTS]; /* `written` behind each slot's data */
+	uint32_t in_use;	   /* bytes of the box that were published, while publishing */
 	struct outbox box;	   /* empty between pring_open() and its writers */
 	bool broken;
 };
 
 struct pring_consumer {
 	struct pring_shared *shared;
-	uint32_t head, tail; /* tail: as seen last */
+	uint32_t head;
 	bool broken;
 };
 
@@ -77,7 +87,7 @@ bool pring_peek(struct pring_consumer *c, struct burst *burst);
 void pring_consume(struct pring_consumer *c);
 /* After some bursts. True: the producer waits for room, wake it. */
 bool pring_wakes_producer(struct pring_consumer *c);
-bool pring_empty(struct pring_consumer *c);
+bool pring_empty(const struct pring_consumer *c);
 /* The consumer is about to sleep (or, sleeps false, is up again). False: there is something. */
 bool pring_consumer_sleeps(struct pring_consumer *c, bool sleeps);
 

@@ -533,7 +533,7 @@ bool shm_busy(const struct port *port)
 static void lost(struct port *port, struct shm_link *link)
 {
 	if (link->state == LINK_READY)
-		receive_link(port, link, RING_DESCS);
+		receive_link(port, link, RING_SLOTS);
 	if (link->state == LINK_READY)
 		died(port, link, "the peer is gone");
 }
