@@ -16,7 +16,8 @@
 enum {
 	ROWS_MAX = 2000,
 	PARTIES_MAX = 12,
-	LINES_MAX = 6, /* of a note */
+	LINES_MAX = 6,	  /* of a note */
+	VALUES_SHOWN = 2, /* told by one message: where it is, and its first queue pair */
 };
 
 /* Pixels. The advance is a little more than any usual monospaced font's, 0.6 of its size. */
@@ -166,11 +167,11 @@ static void on_roce(struct svg_sink *s, const struct event *e)
 	row->note = copy(text);
 }
 
-/* "record", and what it told: the first queue pair and the number of the others. */
+/* "record", and what it told: the first values and the number of the others. */
 static void on_message(struct svg_sink *s, const struct event *e, const struct message *m)
 {
 	struct row *row;
-	char values[320] = "", text[700];
+	char values[640] = "", text[1000];
 
 	if (m->bytes && m->protocol == EXCHANGE_BYTES) {
 		add_line(s, e, LOOK_EXCHANGE, "%zu bytes over TCP", m->n_bytes);
@@ -182,13 +183,20 @@ static void on_message(struct svg_sink *s, const struct event *e, const struct m
 	snprintf(text, sizeof(text), "%s %s%s", exchange_name(m->protocol), m->name,
 		 m->repeated ? ", the same as before" : "");
 	row->label = copy(text);
-	if (m->n_told && !m->repeated)
-		told_format(&m->told[0], values, sizeof(values));
+	for (unsigned i = 0; i < m->n_told && i < VALUES_SHOWN && !m->repeated; i++) {
+		size_t used = strlen(values);
+
+		if (used + 2 > sizeof(values))
+			break;
+		if (i)
+			values[used++] = '\n';
+		told_format(&m->told[i], values + used, sizeof(values) - used);
+	}
 	snprintf(text, sizeof(text), "%s%s%s", values, values[0] && m->text[0] ? "\n" : "",
 		 m->repeated ? "" : m->text);
-	if (m->n_told > 1 && !m->repeated)
-		snprintf(text + strlen(text), sizeof(text) - strlen(text), "\nand %u more values",
-			 m->n_told - 1);
+	if (m->n_told > VALUES_SHOWN && !m->repeated)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "\nand %u more",
+			 m->n_told - VALUES_SHOWN);
 	row->note = copy(text);
 	for (char *p = row->note; *p; p++)
 		if (*p != '\n' && (*p < ' ' || *p > '~'))

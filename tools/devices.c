@@ -76,7 +76,12 @@ int command_devices(int argc, char **argv)
 	if (status)
 		return status - 1;
 	list = devices_collect(&n);
-	if (n == 0 && errno)
+	/* The adapter has said on standard error which setting it is. */
+	if (n == 0 && errno == EINVAL)
+		fputs("rocelink devices: a ROCELINK_ setting in the environment is wrong, so the "
+		      "adapter doesn't start; `rocelink doctor` lists the settings\n",
+		      stderr);
+	else if (n == 0 && errno)
 		fprintf(stderr, "rocelink devices: %s; `rocelink doctor` finds out why\n",
 			strerror(errno));
 	else if (n == 0)

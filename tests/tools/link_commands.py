@@ -86,6 +86,11 @@ class Devices(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^-> +GID \d+ .*127\.0\.0\.1")
         self.assertRegex(done.stdout, r"(?m)^-> to 127\.0\.0\.1: rl_lo port 1")
 
+    def test_a_wrong_setting_is_the_reason(self):
+        done = run("devices", env={"ROCELINK_NONSENSE": "1"})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ROCELINK_ setting in the environment is wrong", done.stderr)
+
     def test_unknown_host_and_usage(self):
         self.assertEqual(run("devices", "--to", "no-such-host.invalid").returncode, 1)
         self.assertEqual(run("devices", "extra").returncode, 2)
