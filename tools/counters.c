@@ -23,10 +23,9 @@ struct seen {
 static void usage(FILE *out)
 {
 	fputs("usage: rocelink counters\n\n"
-	      "For every process of yours that runs on the adapter: packets sent and received, "
-	      "what was\n"
-	      "retransmitted, and what was dropped, by reason. Counters that are zero are left "
-	      "out.\n"
+	      "For every process of yours that runs on the adapter: packets sent and\n"
+	      "received, what was retransmitted, and what was dropped, by reason. Counters\n"
+	      "that are zero are left out.\n"
 	      "Processes of another user don't answer.\n\n"
 	      "Exit status: 0 done (also when no process runs), 1 a process did not answer.\n",
 	      out);

@@ -22,12 +22,10 @@ struct options {
 static void usage(FILE *out)
 {
 	fputs("usage: rocelink decode [--json] [--svg OUTPUT] FILE\n\n"
-	      "Tells the conversation in a capture (pcap or pcapng; \"-\": standard input): what "
-	      "the\n"
-	      "programs told each other over TCP, then each RoCE packet, which told value its "
-	      "fields\n"
-	      "came from, what answers what, what was repeated and why, and whether the ICRC is "
-	      "right.\n\n"
+	      "Tells the conversation in a capture (pcap, pcapng; \"-\": standard input): what\n"
+	      "the programs told each other over TCP, then each RoCE packet, which told value\n"
+	      "its fields came from, what answers what, what was repeated and why, and whether\n"
+	      "the ICRC is right.\n\n"
 	      "  --json        one JSON object per packet and line\n"
 	      "  --svg OUTPUT  draw the message sequence chart into this file\n"
 	      "  --help        this text\n\n"

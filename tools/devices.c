@@ -16,14 +16,13 @@ struct options {
 static void usage(FILE *out)
 {
 	fputs("usage: rocelink devices [-v] [--json] [--to HOST]\n\n"
-	      "The RDMA devices of this machine, real ones and the adapter's, with their ports and "
-	      "GIDs\nand the interface and address behind each GID.\n\n"
+	      "The RDMA devices of this machine, real ones and the adapter's, with their\n"
+	      "ports and GIDs and the interface and address behind each GID.\n\n"
 	      "  -v, --verbose  limits, GUIDs and the GIDs themselves too\n"
 	      "  --to HOST      which GID leads to this host, and why; it is marked with ->\n"
 	      "  --json         everything, as one JSON object\n"
 	      "  --help         this text\n\n"
-	      "Exit status: 0 done, 1 there is no device, or none that leads to HOST, 2 wrong "
-	      "usage.\n"
+	      "Exit status: 0 done, 1 no device, or none that leads to HOST, 2 wrong usage.\n"
 	      "The manual: man rocelink-devices\n",
 	      out);
 }

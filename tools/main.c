@@ -35,8 +35,8 @@ static void usage(FILE *out)
 	fputs("\n"
 	      "  --help     this text\n"
 	      "  --version  the version\n\n"
-	      "Exit status: 0 done, 1 could not be done, 2 wrong usage; `rocelink run` exits as\n"
-	      "the program does, or 125 (wrong usage), 126 (cannot be started), 127 (not found).\n"
+	      "Exit status: 0 done, 1 could not be done, 2 wrong usage; `rocelink run` exits\n"
+	      "as the program does, or 125 wrong usage, 126 can't be started, 127 not found.\n"
 	      "The manual: man rocelink\n",
 	      out);
 }

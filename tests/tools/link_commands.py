@@ -238,6 +238,34 @@ class Stock(unittest.TestCase):
         return done
 
 
+class Help(unittest.TestCase):
+    def test_it_fits_a_screen(self):
+        for command in ("devices", "pingpong", "decode", "doctor", "counters", ""):
+            lines = run(*([command] if command else []), "--help").stdout.splitlines()
+            self.assertLessEqual(len(lines), 24, command)
+            self.assertLessEqual(max(map(len, lines)), 80, command)
+            self.assertTrue(any("xit status" in line for line in lines), command)
+
+    def test_every_command_has_a_manual_and_completions(self):
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+        commands = re.findall(r"(?m)^  (\w+) {2,}", run("--help").stdout)
+        self.assertGreaterEqual(len(commands), 6)
+        shells = []
+        for name in "rocelink.bash", "_rocelink":
+            with open(os.path.join(source, "completions", name), encoding="utf-8") as f:
+                shells.append(f.read())
+        for command in commands:
+            with open(os.path.join(source, "man", "rocelink-%s.1" % command), encoding="utf-8") as f:
+                page = f.read()
+            for text in shells:
+                self.assertRegex(text, r"\b%s\b" % command)
+            # Every long option of --help is in the manual page and in both completions.
+            for option in set(re.findall(r"--([a-z][a-z-]+)", run(command, "--help").stdout)) - {"help"}:
+                self.assertIn("Fl -" + option, page, command)
+                for text in shells:
+                    self.assertIn(option, text, command)
+
+
 class Doctor(unittest.TestCase):
     def test_probe_counts_both_directions(self):
         with Server("doctor", "--listen", "localhost", "--serve") as s:
