@@ -49,8 +49,7 @@ bool pp_op_parse(const char *name, enum pp_op *op)
 static void usage(FILE *out)
 {
 	fputs("usage: rocelink pingpong [OPTIONS]         the server\n"
-	      "       rocelink pingpong [OPTIONS] HOST    the client, whose plan the server "
-	      "follows\n\n"
+	      "       rocelink pingpong [OPTIONS] HOST    the client; the server follows it\n\n"
 	      "  -t, --type TYPE      rc (default), uc, ud or xrc\n"
 	      "  -o, --op OP          send (default), write, read, fetch-add or cmp-swap\n"
 	      "  -s, --size BYTES     default 4096 (UD: 1024; atomics: always 8)\n"
