@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/commands.h"
 #include "tools/decode_capture.h"
 #include "tools/decode_decoder.h"
+#include "tools/progress.h"
 
 struct options {
 	const char *file;
@@ -71,14 +73,21 @@ static int parse_options(struct options *o, int argc, char **argv)
 static int decode_frames(struct capture *c, const char *file, struct sink *const *sinks)
 {
 	struct decoder *d = malloc(sizeof(*d));
+	/* On a terminal the text itself shows how far it is. */
+	bool hidden = !isatty(STDOUT_FILENO);
+	uint64_t frames = 0;
 	struct frame f;
 	int ret;
 
 	if (!d)
 		return -ENOMEM;
 	decoder_init(d, sinks);
-	while ((ret = capture_next(c, &f)) == 1)
+	while ((ret = capture_next(c, &f)) == 1) {
 		decoder_frame(d, &f);
+		if (hidden)
+			progress_show("frames read", ++frames, 0);
+	}
+	progress_end();
 	decoder_finish(d);
 	decoder_destroy(d);
 	free(d);
