@@ -138,6 +138,11 @@ void pp_report_failure(const struct pp_options *o, const struct rocelink_error *
 {
 	fflush(stdout);
 	fprintf(stderr, "rocelink pingpong: %s\n", err->text);
+	/* The library's sentence is about its options. */
+	if (err->code == ROCELINK_SECURITY || err->reason == ROCELINK_REASON_AUTH)
+		fputs("rocelink pingpong: here that is --secret-file FILE or --plain, the same on "
+		      "both sides\n",
+		      stderr);
 	if (!o->json)
 		return;
 	fputs("{\"error\":", stdout);

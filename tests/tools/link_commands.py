@@ -173,6 +173,7 @@ class PingPong(unittest.TestCase):
             with Server("pingpong", "--secret-file", right) as s:
                 done = run("pingpong", "-p", s.port, "-n", "10", "--secret-file", wrong, "localhost")
             self.assertEqual(done.returncode, 1, done.stdout)
+            self.assertIn("--secret-file FILE or --plain", done.stderr)
 
     def test_what_the_server_was_told_must_agree(self):
         with Server("pingpong", "--op", "read") as s:
