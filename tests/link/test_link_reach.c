@@ -256,6 +256,34 @@ static void rdma_host_by_name(void **state)
 	mem_free(ends);
 }
 
+/* However early it is driven: nothing is chosen while the name isn't an address. */
+static void rdma_host_is_waited_for(void **state)
+{
+	(void)state;
+	security.mode = ROCELINK_SECURITY_PLAIN;
+	options.rdma_host = "localhost";
+	for (int round = 0; round < 50; round++) {
+		struct rocelink_channel ch;
+		struct mem_end ends[2];
+		struct rocelink_conn *c;
+
+		mem_pair(ends);
+		ch = mem_channel(&ends[0]);
+		buffer_put(&ends[1].sent,
+			   "RLNK\1\1\0\0"
+			   "0123456789abcdef",
+			   24);
+		c = rocelink_dial_channel(&ch, ROCELINK_ACTIVE, &options, &err);
+		assert_non_null(c);
+		rocelink_conn_drive(c, &err);
+		while (rocelink_conn_state(c) != ROCELINK_STATE_OPEN)
+			drive_both(c, NULL);
+		assert_true(c->has_rdma_address);
+		rocelink_conn_free(c);
+		mem_free(ends);
+	}
+}
+
 static void rdma_host_that_is_unknown(void **state)
 {
 	struct rocelink_listener *l;
@@ -290,6 +318,7 @@ int main(void)
 		T(busy_is_told_where_tls_is_wanted),
 		T(plain_text_instead_of_tls_leads_nowhere),
 		T(rdma_host_by_name),
+		T(rdma_host_is_waited_for),
 		T(rdma_host_that_is_unknown),
 	};
 #undef T
