@@ -253,6 +253,9 @@ int netdev_refresh(struct netdev *dev)
 	int ret;
 
 	ret = netlink_ask(RTM_GETLINK, 0, &one, sizeof(one), 0, NULL, 0, collect_link, &links);
+	/* Without memory for the answer the link is not gone. */
+	if (!ret)
+		ret = links.error;
 	if (!ret && links.n) {
 		fresh = links.devs;
 		ret = read_addresses(fresh, 1);

@@ -65,6 +65,16 @@ void retry_sent(struct qp *qp, struct psn psn, bool fresh, uint64_t now_ns)
 static void take_sample(struct retry *r, uint64_t rtt_ns)
 {
 	r->srtt_ns = r->srtt_ns ? r->srtt_ns - r->srtt_ns / 8 + rtt_ns / 8 : rtt_ns;
+}
+
+/* Each probe doubled it. The peer that acknowledges something is there: back to what the round trip
+ * time asks for. */
+static void reset_probe_interval(struct retry *r)
+{
+	if (r->srtt_ns == 0) {
+		r->probe_interval_ns = PROBE_INITIAL_NS;
+		return;
+	}
 	r->probe_interval_ns = 4 * r->srtt_ns;
 	if (r->probe_interval_ns < PROBE_MIN_NS)
 		r->probe_interval_ns = PROBE_MIN_NS;
@@ -83,6 +93,7 @@ void retry_progress(struct qp *qp, uint64_t now_ns)
 		take_sample(r, now_ns - r->sample_start_ns);
 		r->sample_start_ns = 0;
 	}
+	reset_probe_interval(r);
 	if (outstanding(qp))
 		arm(r, now_ns);
 	else
@@ -139,8 +150,31 @@ static void try_again(struct qp *qp, uint64_t now_ns)
 	arm(r, now_ns);
 }
 
+/*
+ * Packets that overtake each other bring several NAKs for one gap, and going back for each of them
+ * multiplies the packets, and with them the NAKs, until no retry is left. One that comes within half
+ * a round trip of the last going back to the same packet can't tell of that one's fate. (Half: with
+ * queues the measured one is longer than the shortest.)
+ */
+static bool answered_already(const struct qp *qp, uint64_t now_ns)
+{
+	const struct retry *r = &qp->retry;
+
+	return now_ns < r->nak_until_ns && psn_eq(r->nak_psn, qp->comp.una);
+}
+
 void retry_sequence_nak(struct qp *qp, uint64_t now_ns)
 {
+	struct retry *r = &qp->retry;
+
+	if (answered_already(qp, now_ns))
+		return;
+	r->nak_psn = qp->comp.una;
+	r->nak_until_ns = now_ns;
+	if (r->srtt_ns)
+		r->nak_until_ns += r->srtt_ns / 2;
+	else if (r->sample_start_ns)
+		r->nak_until_ns += (now_ns - r->sample_start_ns) / 2;
 	try_again(qp, now_ns);
 }
 
@@ -152,6 +186,7 @@ static void timeout(struct qp *qp, uint64_t now_ns)
 
 static void probe(struct qp *qp, uint64_t now_ns)
 {
+	const struct requester *req = &qp->req;
 	struct retry *r = &qp->retry;
 
 	r->probe_interval_ns *= 2;
@@ -159,10 +194,13 @@ static void probe(struct qp *qp, uint64_t now_ns)
 		r->probe_interval_ns = PROBE_MAX_NS;
 	r->probe_ns = now_ns + r->probe_interval_ns;
 	r->sample_start_ns = 0;
-	if (psn_eq(qp->req.psn, qp->req.max)) {
+	/* Also amid a retransmission that the window has stopped: its NAK may be what was lost. */
+	if (psn_diff(req->last, qp->comp.una) >= 0 && psn_diff(req->psn, req->last) > 0) {
 		qp->counters.retransmitted++;
-		requester_seek(qp, psn_diff(qp->req.last, qp->comp.una) > 0 ? qp->req.last
-									    : qp->comp.una);
+		requester_seek(qp, req->last);
+	} else if (psn_eq(req->psn, req->max)) {
+		qp->counters.retransmitted++;
+		requester_seek(qp, qp->comp.una);
 	}
 }
 

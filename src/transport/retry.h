@@ -25,6 +25,8 @@ struct retry {
 	uint64_t rnr_until_ns; /* TIME_NEVER: no RNR wait */
 	uint64_t probe_ns;     /* TIME_NEVER: not running */
 	uint64_t probe_interval_ns;
+	struct psn nak_psn;	  /* gone back to for a sequence NAK ... */
+	uint64_t nak_until_ns;	  /* ... and until then others for it say nothing new */
 	uint64_t srtt_ns;	  /* smoothed round trip; 0: no sample yet */
 	uint64_t sample_start_ns; /* when sample_psn was sent; 0: no sample runs */
 	struct psn sample_psn;

@@ -18,7 +18,7 @@
 
 #define ACTIONS_MAX 200
 #define STEP_NS	    (10 * NS_PER_US)
-#define REST_NS	    (NS_PER_SEC * 100)
+#define REST_NS	    (NS_PER_SEC * 3)
 
 const char *fuzz_pcap;
 
@@ -210,7 +210,7 @@ static void act(struct run *r)
 		sim_run(&r->sim, STEP_NS * (1 + take(&r->in, 1)));
 		break;
 	case 7:
-		sim_run(&r->sim, NS_PER_MS * (1 + take(&r->in, 2)));
+		sim_run(&r->sim, NS_PER_MS * (1 + take(&r->in, 1)));
 		break;
 	case 8:
 		lose(r);
@@ -240,6 +240,7 @@ static void set_up(struct run *r)
 	cfg.rd_atomic = how & 32 ? 1 : 4;
 	cfg.retry_cnt = how & 64 ? 1 : 7;
 	cfg.rnr_retry = how & 64 ? 1 : 7;
+	cfg.min_rnr_timer = 16; /* 2.56 ms: retries for ever don't take as long */
 	sim_start(&r->sim, &cfg);
 	if (fuzz_pcap)
 		r->sim.pcap = sim_pcap_open(fuzz_pcap);

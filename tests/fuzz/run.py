@@ -5,6 +5,7 @@
 New inputs stay in BUILD/fuzz/corpus; a finding is written to BUILD/fuzz/findings, with a capture of its packets
 beside it where the target deals in packets, and ends the run with 1.
 """
+import contextlib
 import pathlib
 import subprocess
 import sys
@@ -15,9 +16,10 @@ def make_captures(build, findings, name):
         if finding.suffix == ".pcap":
             continue
         pcap = finding.with_suffix(".pcap")
-        # It fails again, of course; what was written until then counts.
-        subprocess.run([build / "tests" / ("replay_" + name), "--pcap", pcap, finding],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        # It fails again, of course, or runs for ever; what was written until then counts.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run([build / "tests" / ("replay_" + name), "--pcap", pcap, finding], timeout=10,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
         print("finding: %s%s" % (finding, ", packets: %s" % pcap if pcap.exists() else ""))
 
 

@@ -84,7 +84,7 @@ def actions():
                 out += struct.pack(">BBH", 8, 0, 5) + struct.pack(">BBH", 8, 1, 2)
             for op in range(8):
                 out += struct.pack(">BBBHHH", 0, 0, op | 8, op * 1024, op * 1024, 700)
-            out += struct.pack(">BH", 7, 200)
+            out += struct.pack(">BB", 7, 200)
             write("qp", "verbs-%02x-%d" % (kind, loss), bytes(out))
 
 

@@ -225,6 +225,10 @@ void sim_end(struct sim *s)
 		s->wire = p->next;
 		free(p);
 	}
+	for (unsigned i = 0; i < SIM_HISTORY; i++) {
+		free(s->history[i]);
+		s->history[i] = NULL;
+	}
 	for (unsigned i = 0; i < 2; i++) {
 		struct sim_node *n = &s->node[i];
 
@@ -279,24 +283,79 @@ static void insert(struct sim *s, const struct sim_packet *packet)
 	*link = p;
 }
 
+/* Change a byte so that the check notices: over IPv4 it is blind to one change in 2^15. */
+static void corrupt(struct sim *s, struct sim_packet *p)
+{
+	uint16_t id;
+
+	do {
+		p->data[sim_random(s) % p->len] ^= (uint8_t)(1 + sim_random(s) % 255);
+		id = 0;
+	} while (icrc_check(&p->path, &id, p->data, p->len));
+}
+
+/* When the link has sent this packet; 0: its queue is full. */
+static uint64_t through_the_link(struct sim *s, unsigned from, uint32_t len)
+{
+	uint64_t *busy = &s->busy_ns[from];
+	uint64_t backlog = *busy > s->now_ns ? *busy - s->now_ns : 0;
+
+	if (!s->cfg.mbps)
+		return s->now_ns;
+	if (backlog * s->cfg.mbps / 8000 + len > s->cfg.queue_bytes) {
+		s->overflowed++;
+		return 0;
+	}
+	*busy = s->now_ns + backlog + (uint64_t)len * 8000 / s->cfg.mbps;
+	return *busy;
+}
+
+/* A packet sent earlier, to whom it was for, perhaps with its checksum broken. */
+static void replay(struct sim *s, const struct sim_packet *p)
+{
+	struct sim_packet **slot = &s->history[s->n_history++ % SIM_HISTORY];
+	struct sim_packet old;
+	unsigned n;
+
+	if (!*slot)
+		*slot = malloc(sizeof(**slot));
+	memcpy(*slot, p, sizeof(*p));
+	if (!chance(s, s->cfg.replay))
+		return;
+	n = s->n_history < SIM_HISTORY ? s->n_history : SIM_HISTORY;
+	memcpy(&old, s->history[sim_random(s) % n], sizeof(old));
+	old.at_ns = s->now_ns + sim_random(s) % (NS_PER_MS * 100);
+	if (sim_random(s) % 8 == 0)
+		old.len = 1 + (uint32_t)(sim_random(s) % old.len);
+	insert(s, &old);
+}
+
 static void put_on_wire(struct sim *s, unsigned from, struct sim_packet *p)
 {
+	const uint64_t delay_ns = s->cfg.delay_ns ? s->cfg.delay_ns : DELAY_NS;
 	uint64_t number = s->node[from].sent++;
 
+	/* AckReq is for those that are acknowledged. */
+	assert_true(qp_is_reliable(&s->node[from].qp) || !(p->data[8] & 0x80));
 	if (s->pcap)
 		sim_pcap_write(s->pcap, s->now_ns, &p->path, p->ipv4_id, p->data, p->len);
+	if (s->cfg.replay)
+		replay(s, p);
 	if (number < 64 && s->cfg.drop_mask[from] >> number & 1)
 		return;
 	if (chance(s, s->cfg.loss))
 		return;
-	p->at_ns = s->now_ns + DELAY_NS;
+	p->at_ns = through_the_link(s, from, p->len);
+	if (!p->at_ns)
+		return;
+	p->at_ns += delay_ns;
 	if (chance(s, s->cfg.reorder))
-		p->at_ns += sim_random(s) % (4 * DELAY_NS);
+		p->at_ns += sim_random(s) % (4 * delay_ns);
 	if (chance(s, s->cfg.corrupt))
-		p->data[sim_random(s) % p->len] ^= (uint8_t)(1 + sim_random(s) % 255);
+		corrupt(s, p);
 	insert(s, p);
 	if (chance(s, s->cfg.duplicate)) {
-		p->at_ns += sim_random(s) % (2 * DELAY_NS);
+		p->at_ns += sim_random(s) % (2 * delay_ns);
 		insert(s, p);
 	}
 }

@@ -18,6 +18,7 @@
 #define SIM_CANARY  4096u
 #define SIM_WCS	    4096u
 #define SIM_WINDOWS 3u
+#define SIM_HISTORY 128u
 #define SIM_SRQN    0x5a5a5au
 
 struct sim_node {
@@ -45,6 +46,10 @@ struct sim_config {
 	uint64_t drop_mask[2];
 	/* Probabilities in parts per million. */
 	uint32_t loss, duplicate, reorder, corrupt;
+	uint32_t replay; /* a packet sent before, any time ago, arrives again */
+	/* The link: one delay, then a queue that is emptied at a rate (0: at once). */
+	uint64_t delay_ns; /* 0: 20 us */
+	uint32_t mbps, queue_bytes;
 	uint64_t seed;
 	uint32_t sge; /* entries per work request offered; 0: 30 */
 };
@@ -57,6 +62,10 @@ struct sim {
 	uint64_t now_ns;
 	uint64_t random;
 	struct sim_packet *wire; /* sorted by arrival */
+	uint64_t busy_ns[2];	 /* until when each direction of the link is sending */
+	uint64_t overflowed;	 /* packets that found the link's queue full */
+	struct sim_packet *history[SIM_HISTORY]; /* sent last; only when they are replayed */
+	unsigned n_history;
 	uint64_t drops[DROP_COUNT];
 	FILE *pcap; /* set after sim_start(): what is put on the wire, lost or not, goes here */
 };

@@ -16,8 +16,10 @@
 #include <cmocka.h>
 
 #include "sim.h"
+#include "sim_pcap.h"
 
-#define MASK_BITS 9
+#define MASK_BITS 7
+#define SEEDS	  10
 #define LIMIT_NS  (600 * NS_PER_SEC)
 #define MTU	  256
 
@@ -29,19 +31,39 @@ struct scenario {
 };
 
 static struct sim sim; /* large */
+static unsigned mask_bits = MASK_BITS, seeds = SEEDS;
 static const char *context = "";
+static const char *pcap; /* the runs are written to this file */
+static const char *program;
+static bool under_way; /* a run of run_one() that has not ended well */
 
-/* What reproduces the run. */
+/* All that a run depends on: the fields of a specification, in their order. */
+static const struct spec_field {
+	size_t offset, size;
+} spec_fields[] = {
+#define FIELD(name)                                                                       \
+	{                                                                                 \
+		offsetof(struct sim_config, name), sizeof(((struct sim_config *)0)->name) \
+	}
+	FIELD(mtu),    FIELD(psn),	 FIELD(drop_mask[0]), FIELD(drop_mask[1]),
+	FIELD(loss),   FIELD(duplicate), FIELD(reorder),      FIELD(corrupt),
+	FIELD(replay), FIELD(delay_ns),	 FIELD(mbps),	      FIELD(queue_bytes),
+	FIELD(seed),
+#undef FIELD
+};
+
+/* "SCENARIO MTU PSN ...": what reproduces the run. */
 static const char *describe(void)
 {
-	static char text[200];
-	const struct sim_config *c = &sim.cfg;
+	static char text[400];
+	int n = snprintf(text, sizeof(text), "%s", context);
 
-	snprintf(text, sizeof(text),
-		 "%s psn=%06x masks=%llx/%llx loss=%u dup=%u reorder=%u corrupt=%u seed=%llu",
-		 context, c->psn, (unsigned long long)c->drop_mask[0],
-		 (unsigned long long)c->drop_mask[1], c->loss, c->duplicate, c->reorder, c->corrupt,
-		 (unsigned long long)c->seed);
+	for (size_t i = 0; i < ARRAY_LEN(spec_fields); i++) {
+		uint64_t v = 0;
+
+		memcpy(&v, (char *)&sim.cfg + spec_fields[i].offset, spec_fields[i].size);
+		n += snprintf(text + n, sizeof(text) - (size_t)n, " %#llx", (unsigned long long)v);
+	}
 	return text;
 }
 
@@ -479,6 +501,84 @@ static void check_both(struct sim *s)
 		expect_same(s, 65536 + i * 4096, 700);
 }
 
+/* Compare and swap, each on what the one before has left: one that ran twice would fail the next. */
+static void post_swaps(struct sim *s)
+{
+	memset(s->node[1].memory, 0, 8);
+	for (unsigned i = 0; i < 6; i++) {
+		struct ibv_sge sge = sim_sge(&s->node[0], 64 + i * 8, 8);
+		struct ibv_send_wr wr = { .wr_id = i,
+					  .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = IBV_WR_ATOMIC_CMP_AND_SWP };
+
+		wr.wr.atomic.remote_addr = sim_va(&s->node[1], 0);
+		wr.wr.atomic.rkey = s->node[1].mr.key;
+		wr.wr.atomic.compare_add = i;
+		wr.wr.atomic.swap = i + 1;
+		post(s, 0, &wr);
+	}
+}
+
+static void check_swaps(struct sim *s)
+{
+	uint64_t v;
+
+	expect_sent(s, 6);
+	for (unsigned i = 0; i < 6; i++) {
+		memcpy(&v, s->node[0].memory + 64 + i * 8, 8);
+		assert_int_equal(v, i);
+	}
+	memcpy(&v, s->node[1].memory, 8);
+	assert_int_equal(v, 6);
+}
+
+/* UC: every message that is told of is one that was sent, whole; what was lost is lost. A network
+ * that changes the order changes that of the messages. */
+static void check_uc(struct sim *s)
+{
+	const struct sim_node *n = &s->node[1];
+
+	expect_sent(s, ARRAY_LEN(edge_sizes));
+	for (unsigned i = 0; i < n->n_recv_wc; i++) {
+		unsigned m = 0;
+
+		assert_int_equal(n->recv_wc[i].status, IBV_WC_SUCCESS);
+		assert_int_equal(n->recv_wc[i].wr_id, i);
+		while (m < ARRAY_LEN(edge_sizes) &&
+		       (edge_sizes[m] != n->recv_wc[i].byte_len ||
+			memcmp(n->memory + i * 4096, s->node[0].memory + m * 4096, edge_sizes[m]) !=
+				0))
+			m++;
+		if (m == ARRAY_LEN(edge_sizes))
+			fail_msg("%s: receive %u is no message that was sent", describe(), i);
+	}
+}
+
+static void post_uc_writes(struct sim *s)
+{
+	for (unsigned i = 0; i < ARRAY_LEN(edge_sizes); i++) {
+		post_recv(s, 1, i, 0, 0);
+		post_one(s, IBV_WR_RDMA_WRITE_WITH_IMM, i, i * 4096, edge_sizes[i], 0);
+	}
+}
+
+static void check_uc_writes(struct sim *s)
+{
+	const struct sim_node *n = &s->node[1];
+
+	expect_sent(s, ARRAY_LEN(edge_sizes));
+	for (unsigned i = 0; i < n->n_recv_wc; i++) {
+		unsigned m = 0;
+
+		assert_int_equal(n->recv_wc[i].wr_id, i);
+		while (m < ARRAY_LEN(edge_sizes) && edge_sizes[m] != n->recv_wc[i].byte_len)
+			m++;
+		assert_true(m < ARRAY_LEN(edge_sizes));
+		expect_same(s, m * 4096, edge_sizes[m]);
+	}
+}
+
 static const struct scenario scenarios[] = {
 	{ "send", IBV_QPT_RC, post_sends, check_sends },
 	{ "write", IBV_QPT_RC, post_writes, check_writes },
@@ -495,6 +595,9 @@ static const struct scenario scenarios[] = {
 	{ "atomic-write", IBV_QPT_RC, post_atomic_writes, check_atomic_writes },
 	{ "send-invalidate", IBV_QPT_RC, post_invalidating_sends, check_invalidating_sends },
 	{ "locals", IBV_QPT_RC, post_locals, check_locals },
+	{ "swaps", IBV_QPT_RC, post_swaps, check_swaps },
+	{ "uc-send", IBV_QPT_UC, post_sends, check_uc },
+	{ "uc-write-imm", IBV_QPT_UC, post_uc_writes, check_uc_writes },
 	/* The same over XRC, where node 1 only answers. */
 	{ "xrc-send", IBV_QPT_XRC_SEND, post_sends, check_sends },
 	{ "xrc-write", IBV_QPT_XRC_SEND, post_writes, check_writes },
@@ -512,12 +615,36 @@ static void run_one(const struct scenario *sc, const struct sim_config *cfg)
 
 	own.type = sc->type;
 	sim_start(&sim, &own);
+	if (pcap)
+		sim.pcap = sim_pcap_open(pcap);
 	context = sc->name;
+	under_way = true;
 	sc->post(&sim);
 	if (!sim_run(&sim, LIMIT_NS))
 		fail_msg("%s: doesn't come to rest", describe());
 	sc->check(&sim);
+	if (sim.pcap)
+		fclose(sim.pcap);
 	sim_end(&sim);
+	under_way = false;
+}
+
+/* After a test that failed within a run: the command that repeats just that one, and its packets,
+ * which the command itself writes. */
+static int explain_failure(void **state)
+{
+	char command[800];
+
+	(void)state;
+	if (!under_way || pcap)
+		return 0;
+	under_way = false;
+	snprintf(command, sizeof(command), "%s --run %s sim-failure.pcap", program, describe());
+	print_error("to repeat the run: %s\n", command);
+	strcat(command, " >/dev/null 2>&1");
+	if (system(command) != 0)
+		print_error("its packets: sim-failure.pcap\n");
+	return 0;
 }
 
 /* Without loss nothing is sent twice (where receives are there in time) and nobody waits for a
@@ -529,7 +656,7 @@ static void run_clean(const struct scenario *sc, const struct sim_config *cfg)
 		const struct qp_counters *c = &sim.node[i].qp.counters;
 
 		assert_int_equal(c->timeouts, 0);
-		if (sc->post != post_rnr)
+		if (sc->post != post_rnr && qp_is_reliable(&sim.node[i].qp))
 			assert_int_equal(c->retransmitted + c->duplicates + c->naks_sent, 0);
 	}
 }
@@ -555,7 +682,7 @@ static void test_masks(void **state)
 		/* XRC differs in what is looked up, not in how it recovers. */
 		if (scenarios[i / 2].type == IBV_QPT_XRC_SEND && !(i & 1))
 			continue;
-		for (unsigned m = 0; m < 2u << MASK_BITS; m++) {
+		for (unsigned m = 0; m < 2u << mask_bits; m++) {
 			struct sim_config cfg = sim_defaults;
 
 			cfg.psn = psns[i & 1];
@@ -573,14 +700,14 @@ static void test_random(void **state)
 		{ .reorder = 200000 },
 		{ .duplicate = 200000 },
 		{ .corrupt = 50000 },
+		{ .replay = 300000 },
+		{ .replay = 200000, .loss = 50000, .reorder = 50000 },
 		{ .loss = 20000, .reorder = 50000, .duplicate = 50000, .corrupt = 10000 },
 	};
 
 	(void)state;
 	for (unsigned i = 0; i < ARRAY_LEN(scenarios) * ARRAY_LEN(kinds); i++) {
-		const bool xrc = scenarios[i / ARRAY_LEN(kinds)].type == IBV_QPT_XRC_SEND;
-
-		for (uint64_t seed = 1; seed <= (xrc ? 10 : 50); seed++) {
+		for (uint64_t seed = 1; seed <= seeds; seed++) {
 			struct sim_config cfg = sim_defaults;
 			const struct sim_config *kind = &kinds[i % ARRAY_LEN(kinds)];
 
@@ -589,8 +716,82 @@ static void test_random(void **state)
 			cfg.reorder = kind->reorder;
 			cfg.duplicate = kind->duplicate;
 			cfg.corrupt = kind->corrupt;
+			cfg.replay = kind->replay;
 			run_one(&scenarios[i / ARRAY_LEN(kinds)], &cfg);
 		}
+	}
+}
+
+/* 25 messages of 4 KiB: what the budgets below are for. */
+static void post_bulk(struct sim *s)
+{
+	for (unsigned i = 0; i < 25; i++)
+		post_one(s, IBV_WR_RDMA_WRITE, i, i * 4096, 4096, 0);
+}
+
+static void check_bulk(struct sim *s)
+{
+	expect_sent(s, 25);
+	expect_same(s, 0, 25 * 4096);
+}
+
+static int compare_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * 100 KiB over 10 Gb/s and 20 us each way, by packet loss in both directions: virtual time until
+ * the last completion. The limits are what it took when they were set, and a fifth: recovery that
+ * becomes slower fails here.
+ */
+static void test_budgets(void **state)
+{
+	static const struct scenario bulk = { "bulk", IBV_QPT_RC, post_bulk, check_bulk };
+	static const struct {
+		uint32_t loss;
+		uint64_t median_us, p90_us;
+	} budgets[] = {
+		{ 0, 150, 150 },       { 1000, 150, 150 },	  { 10000, 200, 310 },
+		{ 50000, 750, 12600 }, { 200000, 98000, 435000 },
+	};
+	uint64_t took[50];
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(budgets); i++) {
+		for (uint64_t seed = 0; seed < ARRAY_LEN(took); seed++) {
+			struct sim_config cfg = sim_defaults;
+
+			cfg.mtu = IBV_MTU_1024;
+			cfg.loss = budgets[i].loss;
+			cfg.seed = seed;
+			cfg.mbps = 10000;
+			cfg.queue_bytes = 512 << 10;
+			run_one(&bulk, &cfg);
+			took[seed] = (sim.now_ns - NS_PER_SEC) / NS_PER_US;
+		}
+		qsort(took, ARRAY_LEN(took), sizeof(took[0]), compare_u64);
+		print_message("loss %u ppm: median %llu us, p90 %llu us\n", budgets[i].loss,
+			      (unsigned long long)took[25], (unsigned long long)took[45]);
+		assert_in_range(took[25], 0, budgets[i].median_us);
+		assert_in_range(took[45], 0, budgets[i].p90_us);
+	}
+}
+
+/* One gap, many NAKs: going back for each of them used up all retries within 200 microseconds. */
+static void test_nak_storm(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 200; seed < 300; seed++) {
+		struct sim_config cfg = sim_defaults;
+
+		cfg.reorder = 200000;
+		cfg.seed = seed;
+		run_one(&scenarios[0], &cfg);
+		/* 15 packets of their own. */
+		assert_in_range(sim.node[0].sent, 15, 300);
 	}
 }
 
@@ -628,6 +829,27 @@ static void test_rnr_exhausted(void **state)
 	assert_int_equal(sim.node[0].n_send_wc, 1);
 	assert_int_equal(sim.node[0].send_wc[0].status, IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(sim.node[1].qp.counters.rnr_naks_sent, 4);
+	sim_end(&sim);
+}
+
+/* A pause that is longer than the ACK timeout: the timer rests meanwhile, no retry is used up. */
+static void test_rnr_pause_is_no_timeout(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+
+	(void)state;
+	cfg.min_rnr_timer = 0; /* 655 ms; the timeout is 67 ms, four times that at most */
+	cfg.retry_cnt = 1;
+	sim_start(&sim, &cfg);
+	post_one(&sim, IBV_WR_SEND, 0, 0, 8, 0);
+	assert_false(sim_run(&sim, 6 * NS_PER_SEC));
+	assert_int_equal(sim.node[0].n_send_wc, 0);
+	assert_int_equal(sim.node[0].qp.counters.timeouts, 0);
+	assert_in_range(sim.node[1].qp.counters.rnr_naks_sent, 9, 10);
+	assert_in_range(sim.node[0].sent, 9, 10);
+	post_recv(&sim, 1, 0, 0, 64);
+	assert_true(sim_run(&sim, LIMIT_NS));
+	expect_sent(&sim, 1);
 	sim_end(&sim);
 }
 
@@ -766,10 +988,16 @@ static void test_ud(void **state)
 		wr.wr.ud.remote_qkey = i == 0 ? 0x11111111 : i == 1 ? 0x22222222 : 0x80000000;
 		assert_int_equal(qp_post_send(&sim.node[0].qp, &wr, &path), 0);
 	}
+	/* Two more: the second finds a receive that doesn't hold the 40 bytes of the GRH as well. */
+	post_recv(&sim, 1, 3, 20480, 40 + 77 - 1);
+	wr.wr.ud.remote_qkey = 0x11111111;
+	assert_int_equal(qp_post_send(&sim.node[0].qp, &wr, &path), 0);
+	assert_int_equal(qp_post_send(&sim.node[0].qp, &wr, &path), 0);
 	assert_true(sim_run(&sim, LIMIT_NS));
-	assert_int_equal(sim.node[0].n_send_wc, 3);
+	assert_int_equal(sim.drops[DROP_TOO_LONG], 1);
+	assert_int_equal(sim.node[0].n_send_wc, 5);
 	assert_int_equal(sim.drops[DROP_QKEY], 1);
-	assert_int_equal(sim.node[1].n_recv_wc, 2);
+	assert_int_equal(sim.node[1].n_recv_wc, 3);
 	for (unsigned i = 0; i < 2; i++) {
 		const struct ibv_wc *wc = &sim.node[1].recv_wc[i];
 		const uint8_t *at = sim.node[1].memory + i * 4096;
@@ -922,16 +1150,50 @@ static void test_forged_acks(void **state)
 	sim_end(&sim);
 }
 
-int main(void)
+static int run_spec(int argc, char **argv)
 {
+	struct sim_config cfg = sim_defaults;
+
+	for (size_t i = 0; i < ARRAY_LEN(spec_fields) && 3 + (int)i < argc; i++) {
+		uint64_t v = strtoull(argv[3 + i], NULL, 0);
+
+		memcpy((char *)&cfg + spec_fields[i].offset, &v, spec_fields[i].size);
+	}
+	if (argc > 3 + (int)ARRAY_LEN(spec_fields))
+		pcap = argv[argc - 1];
+	setenv("CMOCKA_TEST_ABORT", "1", 1);
+	for (size_t i = 0; i < ARRAY_LEN(scenarios); i++) {
+		if (strcmp(scenarios[i].name, argv[2]) != 0)
+			continue;
+		run_one(&scenarios[i], &cfg);
+		printf("%s: good\n", describe());
+		return 0;
+	}
+	fprintf(stderr, "test_sim: no scenario %s\n", argv[2]);
+	return 2;
+}
+
+/* test_sim; test_sim --soak: all masks of 12 packets, thousands of seeds; test_sim --run SPEC. */
+int main(int argc, char **argv)
+{
+	program = argv[0];
+	if (argc >= 3 && strcmp(argv[1], "--run") == 0)
+		return run_spec(argc, argv);
+	if (argc == 2 && strcmp(argv[1], "--soak") == 0) {
+		mask_bits = 12;
+		seeds = 1000;
+	}
 	/* Hundreds of thousands of runs: don't give the memory back to the kernel in between. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 28);
 	mallopt(M_TRIM_THRESHOLD, 1 << 28);
 
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_clean),
+		cmocka_unit_test_teardown(test_clean, explain_failure),
+		cmocka_unit_test_teardown(test_budgets, explain_failure),
+		cmocka_unit_test_teardown(test_nak_storm, explain_failure),
 		cmocka_unit_test(test_black_hole),
 		cmocka_unit_test(test_rnr_exhausted),
+		cmocka_unit_test(test_rnr_pause_is_no_timeout),
 		cmocka_unit_test(test_remote_errors),
 		cmocka_unit_test(test_receive_too_short),
 		cmocka_unit_test(test_local_key),
@@ -942,8 +1204,8 @@ int main(void)
 		cmocka_unit_test(test_xrc_unknown_srq),
 		cmocka_unit_test(test_xrc_message_in_progress),
 		cmocka_unit_test(test_xrc_halves),
-		cmocka_unit_test(test_random),
-		cmocka_unit_test(test_masks),
+		cmocka_unit_test_teardown(test_random, explain_failure),
+		cmocka_unit_test_teardown(test_masks, explain_failure),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
