@@ -21,6 +21,9 @@
 enum { PHYS_DISABLED = 3, PHYS_LINK_UP = 5 };
 #define QPF_GRH_REQUIRED 1
 
+/* IBV_DEVICE_ATOMIC_WRITE of later headers, which programs built with them look for. */
+#define CAP_EX_ATOMIC_WRITE (UINT64_C(1) << 40)
+
 void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 {
 	*attr = (struct ibv_device_attr){
@@ -87,7 +90,7 @@ int dev_query_device_ex(struct dev_context *ctx, struct ibv_device_attr_ex *attr
 	if (size < sizeof(full.orig_attr))
 		return -EINVAL;
 	dev_query_device(ctx, &full.orig_attr);
-	full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+	full.device_cap_flags_ex = full.orig_attr.device_cap_flags | CAP_EX_ATOMIC_WRITE;
 	memset(attr, 0, size);
 	memcpy(attr, &full, size < sizeof(full) ? size : sizeof(full));
 	return 0;

@@ -454,6 +454,7 @@ static void wr_family(void **state)
 static void atomic_write(void **state)
 {
 	struct state *s = *state;
+	struct ibv_device_attr_ex attr;
 	uint64_t value = 42, got;
 	struct ibv_sge sge = { (uintptr_t)&value, 8, 0 };
 	struct ibv_send_wr wr = { .sg_list = &sge,
@@ -462,6 +463,9 @@ static void atomic_write(void **state)
 				  .send_flags = IBV_SEND_INLINE },
 			   *bad;
 
+	assert_int_equal(ibv_query_device_ex(s->r->ctx, NULL, &attr), 0);
+	/* As later headers name it: IBV_DEVICE_ATOMIC_WRITE. */
+	assert_true(attr.device_cap_flags_ex >> 40 & 1);
 	wr.wr.rdma.remote_addr = va(s, 64);
 	wr.wr.rdma.rkey = s->r->mr->rkey;
 	assert_int_equal(post(s->b, s->b_cq, &wr), IBV_WC_SUCCESS);
