@@ -1073,6 +1073,42 @@ static void test_xrc_unknown_srq(void **state)
 	}
 }
 
+static struct recv_queue second_srq;
+
+static struct recv_queue *find_either(void *xrcd, uint32_t srqn)
+{
+	struct sim_node *n = xrcd;
+
+	return srqn == SIM_SRQN ? &n->srq : &second_srq;
+}
+
+/* A message that goes on in another SRQ than it began in, though of the same domain. */
+static void test_xrc_message_changes_srq(void **state)
+{
+	struct sim_config cfg = sim_defaults;
+	struct packet pkt = { .opcode = 0xa0, .psn = { 0x1000 }, .xrc_srqn = SIM_SRQN };
+	static const uint8_t data[MTU];
+
+	(void)state;
+	cfg.type = IBV_QPT_XRC_SEND;
+	sim_start(&sim, &cfg);
+	assert_int_equal(recv_queue_init(&second_srq, 4, 1, &sim.node[1]), 0);
+	sim.node[1].qp.cfg.find_srq = find_either;
+	post_recv(&sim, 1, 7, 0, 4096);
+	pkt.payload = data;
+	pkt.payload_len = MTU;
+	assert_int_equal(sim_inject(&sim, 1, &pkt), DROP_NONE);
+	pkt.opcode = 0xa2;
+	pkt.psn.v++;
+	pkt.xrc_srqn++;
+	assert_int_equal(sim_inject(&sim, 1, &pkt), DROP_NONE);
+	assert_int_equal(sim.node[1].events[IBV_EVENT_QP_REQ_ERR], 1);
+	assert_int_equal(sim.node[1].n_recv_wc, 1);
+	assert_int_equal(sim.node[1].recv_wc[0].status, IBV_WC_WR_FLUSH_ERR);
+	recv_queue_destroy(&second_srq);
+	sim_end(&sim);
+}
+
 /* The receive a message in progress has taken goes to the target's error, or with its SRQ. */
 static void test_xrc_message_in_progress(void **state)
 {
@@ -1203,6 +1239,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_forged_acks),
 		cmocka_unit_test(test_xrc_unknown_srq),
 		cmocka_unit_test(test_xrc_message_in_progress),
+		cmocka_unit_test(test_xrc_message_changes_srq),
 		cmocka_unit_test(test_xrc_halves),
 		cmocka_unit_test_teardown(test_random, explain_failure),
 		cmocka_unit_test_teardown(test_masks, explain_failure),
