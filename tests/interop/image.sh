@@ -15,8 +15,24 @@ modules=(virtio_pci virtio_net 9pnet_virtio 9p veth rdma_rxe ib_uverbs sch_netem
 	act_mirred cls_matchall crc32_generic)
 
 mkdir -p "$cache"
-package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-[ -n "$package" ] || { echo "image.sh: apt knows no linux-image-amd64; run apt-get update" >&2; exit 1; }
+kernel_package() {
+	apt-cache depends linux-image-amd64 2>/dev/null | awk '/Depends: linux-image-/ { print $2; exit }' || true
+}
+# Into CACHE; the lists may be missing or name a package that its successor has replaced.
+download() {
+	package=$(kernel_package)
+	[ -n "$package" ] && (cd "$cache" && apt-get download -qq "$package" 2>&1 | grep -v unsandboxed || true) &&
+		[ -n "$(find "$cache" -maxdepth 1 -name "${package}_*.deb")" ]
+}
+package=$(kernel_package)
+if [ -z "$package" ] || [ ! -d "$cache/$package/lib/modules" ]; then
+	echo "image.sh: fetching linux-image-amd64"
+	download || { $([ "$(id -u)" = 0 ] || echo sudo) apt-get update -qq && download; } ||
+		{ echo "image.sh: apt can't fetch linux-image-amd64" >&2; exit 1; }
+	dpkg -x "$cache/$package"_*.deb "$cache/$package"
+	rm -f "$cache/$package"_*.deb
+	busybox depmod -b "$cache/$package" "${package#linux-image-}"
+fi
 version=${package#linux-image-}
 
 paths=("$agent" "$probe")
@@ -30,14 +46,6 @@ libraries=$({ ldd /bin/dash "${paths[@]}" "$provider" "$@" 2>/dev/null || true; 
 digest=$(cat "$0" "$here/init" "${paths[@]}" /bin/busybox $libraries "$provider" <(echo "$package") | sha256sum)
 if [ "$(cat "$cache/digest" 2>/dev/null)" = "$digest" ] && [ -s "$cache/initrd" ]; then
 	exit 0
-fi
-
-if [ ! -d "$cache/$package/lib/modules" ]; then
-	echo "image.sh: fetching $package"
-	(cd "$cache" && apt-get download -qq "$package" 2>&1 | grep -v unsandboxed || true)
-	dpkg -x "$cache/$package"_*.deb "$cache/$package"
-	rm -f "$cache/$package"_*.deb
-	busybox depmod -b "$cache/$package" "$version"
 fi
 
 root=$cache/root

@@ -58,6 +58,8 @@ def deviation_lines(results):
     for known in cases.KERNEL_DEVIATIONS:
         mark = "seen in this run" if known.note in seen else "not seen in this run"
         yield f"* {known.note[0].upper()}{known.note[1:]}; {mark} ({', '.join(known.scenes)})."
+    yield ("* An RNR NAK is followed by a sequence NAK for the next packet of the requester, who is waiting already; "
+           "harmless (the capture `tests/data/rnr-used-up.pcap`).")
 
 
 def counter_lines(counted):
@@ -88,7 +90,10 @@ def write(path, peer, matrix, speeds):
                   *counter_lines(matrix.counted)]
     if speeds:
         lines += ["\n## Side by side in the guest\n",
-                  "Both ends of each program in one guest, the same programs, in turn; perftest's averages.\n",
+                  "Both ends of each program in one guest with a processor each, the same programs, in turn; "
+                  "perftest's averages. Where the processors are emulated, and shared with others, only large "
+                  "ratios mean anything: a system call, which the adapter needs for a packet and the kernel "
+                  "doesn't, costs most there. `./dev bench --guest` measures the same alone.\n",
                   *speed_lines(speeds)]
     lines.append("\n## The matrix")
     for pair in dict.fromkeys(result.pair for result in results):
