@@ -2,7 +2,7 @@
 /*
  * Many connections: one server that serves in an event loop, and clients that come one after the
  * other, all at once, or with many queue pairs in one exchange. Each connection's queue pairs must
- * be in RTS, each side checks that no descriptor is left, and one line of JSON tells the times.
+ * be in RTS; one line of JSON tells the times, and what descriptors and memory are left.
  *
  *	link_many serve PORT CONNECTIONS QPS [secret|stock]
  *	link_many sequential PORT CONNECTIONS QPS [secret|stock]
@@ -137,10 +137,6 @@ static void report(double *us, unsigned n, double total_us, unsigned files, long
 	       "\"grown_kib\":%ld}\n",
 	       connections, qps, total_us / 1e6, connections / (total_us / 1e6), us[0], us[n / 2],
 	       us[n * 99 / PERCENT], (int)left - (int)files, kib ? resident_kib() - kib : 0);
-	if (left != files) {
-		fprintf(stderr, "link_many: %u descriptors before, %u after\n", files, left);
-		exit(1);
-	}
 }
 
 /* From the call to an established connection; what comes before and after isn't measured. */
