@@ -5,6 +5,7 @@
  * first packets in each direction, from an ordinary PSN and from one about to wrap, and under
  * random loss, reordering, duplication, corruption.
  */
+#include <errno.h>
 #include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1210,6 +1211,66 @@ static int run_spec(int argc, char **argv)
 }
 
 /* test_sim; test_sim --soak: all masks of 12 packets, thousands of seeds; test_sim --run SPEC. */
+/* A READ response of another length than was asked for is dropped, whole requests stay open. */
+static void test_wrong_response_length(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		uint32_t distance, len;
+	} wrong[] = {
+		{ 0x0d, 0, MTU - 4 }, { 0x0d, 0, MTU + 4 }, { 0x0d, 0, 0 },   { 0x10, 0, 100 },
+		{ 0x0e, 1, MTU - 4 }, { 0x0f, 2, MTU },	    { 0x0f, 2, 104 }, { 0x0f, 2, 0 },
+	};
+	static const uint8_t data[2 * MTU];
+	struct sim_config cfg = sim_defaults;
+
+	(void)state;
+	cfg.loss = 1000000;
+	for (unsigned i = 0; i < ARRAY_LEN(wrong); i++) {
+		struct packet p = { .opcode = wrong[i].opcode,
+				    .psn = psn_make(cfg.psn + wrong[i].distance),
+				    .syndrome = AETH_CREDIT_INVALID,
+				    .payload = data,
+				    .payload_len = wrong[i].len };
+
+		sim_start(&sim, &cfg);
+		post_one(&sim, IBV_WR_RDMA_READ, 0, 0, 2 * MTU + 100, 0);
+		assert_false(sim_run(&sim, NS_PER_MS));
+		for (uint32_t k = 0; k < wrong[i].distance; k++) {
+			struct packet good = { .opcode = k ? 0x0e : 0x0d,
+					       .psn = psn_make(cfg.psn + k),
+					       .syndrome = AETH_CREDIT_INVALID,
+					       .payload = data,
+					       .payload_len = MTU };
+
+			assert_int_equal(sim_inject(&sim, 0, &good), DROP_NONE);
+		}
+		assert_int_equal(sim_inject(&sim, 0, &p), DROP_STALE);
+		assert_int_equal(sim.node[0].n_send_wc, 0);
+		sim_end(&sim);
+	}
+}
+
+/* Queues take what was asked for, and then say ENOMEM. */
+static void test_full_queues(void **state)
+{
+	struct ibv_sge sge;
+	struct ibv_send_wr send = { .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND };
+	struct ibv_recv_wr recv = { .sg_list = &sge, .num_sge = 1 };
+	struct sim_config cfg = sim_defaults;
+
+	(void)state;
+	sim_start(&sim, &cfg);
+	sge = sim_sge(&sim.node[0], 0, 8);
+	for (unsigned i = 0; i < 256; i++) {
+		assert_int_equal(qp_post_send(&sim.node[0].qp, &send, NULL), 0);
+		assert_int_equal(qp_post_recv(&sim.node[0].qp, &recv), 0);
+	}
+	assert_int_equal(qp_post_send(&sim.node[0].qp, &send, NULL), ENOMEM);
+	assert_int_equal(qp_post_recv(&sim.node[0].qp, &recv), ENOMEM);
+	sim_end(&sim);
+}
+
 int main(int argc, char **argv)
 {
 	program = argv[0];
@@ -1237,6 +1298,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_ud),
 		cmocka_unit_test(test_duplicate_atomic),
 		cmocka_unit_test(test_forged_acks),
+		cmocka_unit_test(test_wrong_response_length),
+		cmocka_unit_test(test_full_queues),
 		cmocka_unit_test(test_xrc_unknown_srq),
 		cmocka_unit_test(test_xrc_message_in_progress),
 		cmocka_unit_test(test_xrc_message_changes_srq),
