@@ -1251,6 +1251,58 @@ static void test_wrong_response_length(void **state)
 	}
 }
 
+/* A packet that isn't a message's last carries exactly the path MTU. */
+static void test_short_first_packet(void **state)
+{
+	static const uint8_t opcodes[] = { 0x00, 0x06 }; /* SEND First, WRITE First */
+	static const uint8_t data[MTU];
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY_LEN(opcodes); i++) {
+		struct packet p = { .opcode = opcodes[i],
+				    .psn = { 0x1000 },
+				    .dma_len = 2 * MTU,
+				    .payload = data,
+				    .payload_len = MTU - 4 };
+		struct sim_config cfg = sim_defaults;
+
+		sim_start(&sim, &cfg);
+		post_recv(&sim, 1, 0, 0, 4096);
+		p.va = sim_va(&sim.node[1], 0);
+		p.rkey = sim.node[1].mr.key;
+		assert_int_equal(sim_inject(&sim, 1, &p), DROP_NONE);
+		assert_int_equal(sim.node[1].events[IBV_EVENT_QP_REQ_ERR], 1);
+		assert_int_equal(sim.node[1].qp.counters.naks_sent, 1);
+		sim_end(&sim);
+	}
+}
+
+/* More READs at once than max_dest_rd_atomic are refused. */
+static void test_read_depth(void **state)
+{
+	struct packet p = { .opcode = 0x0c, .dma_len = 8, .mig_req = true, .pkey = 0xffff };
+	struct sim_config cfg = sim_defaults;
+	struct qp *qp = &sim.node[1].qp;
+	struct path path;
+
+	(void)state;
+	sim_start(&sim, &cfg);
+	path = qp->path;
+	path.sgid = qp->path.dgid;
+	path.dgid = qp->path.sgid;
+	p.op = opcode_info(p.opcode);
+	p.dest_qpn = qp->qpn;
+	p.va = sim_va(&sim.node[1], 0);
+	p.rkey = sim.node[1].mr.key;
+	for (uint32_t i = 0; i <= cfg.rd_atomic; i++) {
+		assert_int_equal(sim.node[1].events[IBV_EVENT_QP_REQ_ERR], 0);
+		p.psn = psn_make(cfg.psn + i);
+		assert_int_equal(qp_rx(qp, &p, &path, sim.now_ns), DROP_NONE);
+	}
+	assert_int_equal(sim.node[1].events[IBV_EVENT_QP_REQ_ERR], 1);
+	sim_end(&sim);
+}
+
 /* Queues take what was asked for, and then say ENOMEM. */
 static void test_full_queues(void **state)
 {
@@ -1299,6 +1351,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_duplicate_atomic),
 		cmocka_unit_test(test_forged_acks),
 		cmocka_unit_test(test_wrong_response_length),
+		cmocka_unit_test(test_short_first_packet),
+		cmocka_unit_test(test_read_depth),
 		cmocka_unit_test(test_full_queues),
 		cmocka_unit_test(test_xrc_unknown_srq),
 		cmocka_unit_test(test_xrc_message_in_progress),
