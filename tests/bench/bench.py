@@ -1,180 +1,153 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-Runs the adapter (unmodified perftest, UDP path) and its competitors over loopback in one go. The runs are
-interleaved, so that what the machine does meanwhile hits all alike; the figures are medians, and the ratios
-are of medians of this run only.
+Measures the adapter (unmodified perftest, `rocelink pingpong`) and its competitors over loopback in one run. All
+figures are taken one after the other in each round, so that what the machine does meanwhile hits all
+alike. A figure is the median of the rounds, its spread half of their range; ratios are of this run.
 """
 import argparse
 import json
 import os
 import re
-import signal
-import statistics
 import subprocess
 import sys
 import time
 
 import connect
+import contests
+import costs
+import plot
+import report
+from processes import Bench, Failure
 
-HOST = "127.0.0.1"
+
+def arguments():
+    p = argparse.ArgumentParser(description="Compare the adapter with its competitors.")
+    p.add_argument("--build", default="build")
+    p.add_argument("--rounds", type=int, help="default: 3; 1 with --quick")
+    p.add_argument("--seconds", type=float, help="of each figure (default: 0.4; 0.1 with --quick)")
+    p.add_argument("--quick", action="store_true", help="about a minute, for a first look")
+    p.add_argument("--filter", metavar="REGEX", default="",
+                   help="only marks, lines and costs whose title, key or reference match")
+    p.add_argument("--verbose", action="store_true", help="each run on standard error")
+    p.add_argument("--list", action="store_true", help="list the keys of all figures")
+    p.add_argument("--json", metavar="FILE", help="write all figures there")
+    p.add_argument("--svg", metavar="FILE", help="draw bandwidth and latency against message size")
+    p.add_argument("--compare", metavar="BASELINE", help="a file of an earlier --json")
+    args = p.parse_args()
+    args.rounds = args.rounds or (1 if args.quick else 3)
+    args.seconds = args.seconds or (0.1 if args.quick else 0.4)
+    return args
 
 
-class Bench:
-    def __init__(self, build, seconds):
-        self.rocelink = os.path.join(build, "rocelink")
-        self.seconds = seconds
-        self.port = 21000
-        self.device, self.gid = self._loopback_device()
+def chosen(pattern, with_plots):
+    """Keys of the figures and of the costs to take."""
+    def matches(*texts):
+        return any(re.search(pattern, text, re.IGNORECASE) for text in texts if text)
+    keys = set()
+    for mark in contests.all_marks():
+        if matches(mark.title, mark.key, mark.reference):
+            keys |= {mark.key} | ({mark.reference} if mark.reference else set())
+    for title, also in contests.all_also():
+        keys |= {key for key in also if matches(title, key)}
+    if with_plots:
+        for _, _, lines in contests.PLOTS:
+            for line in lines:
+                keys |= {key for key in line.keys.values() if matches(line.label, key)}
+    if not with_plots and not pattern: # --quick
+        keys = {key for key in keys if not key.startswith("connect.")}
+    counted = {"%s.%s" % (path, row[0]) for path in contests.PATHS for row in costs.COUNTED
+               if matches("%s.%s" % (path, row[0]), row[1])}
+    return keys, counted
 
-    def adapter(self, argv):
-        return [self.rocelink, "run", "--path", "udp", "--"] + argv
 
-    def _loopback_device(self):
-        text = subprocess.run(self.adapter(["ibv_devinfo", "-v"]), check=True, capture_output=True,
-                              text=True).stdout
-        device = None
-        for line in text.splitlines():
-            if m := re.match(r"hca_id:\s*(\S+)", line):
-                device = m[1]
-            if m := re.search(r"GID\[\s*(\d+)\]:\s*::ffff:127\.0\.0\.1,", line):
-                return device, m[1]
-        raise SystemExit("bench: no device has the GID ::ffff:127.0.0.1")
+def progress(text):
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\033[K" + text)
+        sys.stderr.flush()
 
-    def next_port(self):
-        self.port += 1
-        return str(self.port)
 
-    def pair(self, server, client, port):
-        """Output of the client; both must succeed."""
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(server, start_new_session=True, **quiet) as process:
+def measure(bench, figures, rounds, seconds, verbose):
+    """
+    {key: {"unit", "runs"}} and {key: why} of those that failed, in whatever round: these have no figure. A
+    first round, which isn't kept, finds how many messages fill the time.
+    """
+    n = {key: figure.first for key, figure in figures.items()}
+    runs = {key: [] for key in figures}
+    failed = {}
+    began = time.time()
+    for r in range(rounds + 1):
+        for i, (key, figure) in enumerate(figures.items()):
+            progress("round %d of %d: %d of %d, %s" % (r, rounds, i + 1, len(figures), key))
+            if key in failed or (r == 0 and not figure.most):
+                continue
             try:
-                wait_listening(int(port))
-                done = subprocess.run(client, capture_output=True, text=True, check=False,
-                                      timeout=30 + 5 * self.seconds)
-                if done.returncode:
-                    raise RuntimeError("%s: status %d\n%s%s" % (" ".join(client), done.returncode,
-                                                                done.stdout, done.stderr))
-                return done.stdout
-            finally:
-                if process.poll() is None:
-                    try:
-                        process.wait(2)
-                    except subprocess.TimeoutExpired:
-                        os.killpg(process.pid, signal.SIGKILL)
-
-    def perftest(self, program, args):
-        """Last row of perftest's table."""
-        port = self.next_port()
-        argv = self.adapter([program, "-F", "-d", self.device, "-x", self.gid, "-p", port] + args)
-        output = self.pair(argv, argv + [HOST], port)
-        rows = [ln.split() for ln in output.splitlines() if re.match(r"^ *\d+ +\d+ +[\d.]+", ln)]
-        return [float(field) for field in rows[-1]]
+                value = figure.run(bench, n[key])
+            except Failure as e:
+                failed[key] = str(e)
+                continue
+            if verbose:
+                print("%6.1f s %-24s n=%-8d %10.3f %s" % (time.time() - began, key, n[key], value,
+                                                         figure.unit), file=sys.stderr)
+            if r == 0:
+                n[key] = figure.messages(value, seconds)
+            else:
+                runs[key].append(value)
+    progress("")
+    return {key: {"unit": figures[key].unit, "runs": runs[key]} for key in figures
+            if key not in failed}, failed
 
 
-def wait_listening(port):
-    for _ in range(1000):
-        for family in ("tcp", "tcp6"):
-            with open("/proc/net/" + family) as f:
-                if re.search(r":%04X [0-9A-F]+:0000 0A" % port, f.read()):
-                    return
-        time.sleep(0.005)
-    raise RuntimeError("nothing listens on TCP port %d" % port)
-
-
-def perftest_bandwidth(program, size):
-    def run(bench):
-        row = bench.perftest(program, ["-s", str(size), "-D", str(bench.seconds), "--report_gbits"])
-        return row[3]  # average; column 2 is the peak
-    return run
-
-
-def perftest_latency(program, size):
-    def run(bench):
-        return bench.perftest(program, ["-s", str(size), "-n", "20000"])[4]  # typical
-    return run
-
-
-def iperf3_tcp(bench):
-    port = bench.next_port()
-    output = bench.pair(["iperf3", "-s", "-1", "-B", HOST, "-p", port],
-                        ["iperf3", "-c", HOST, "-p", port, "-J", "-t", str(bench.seconds)], port)
-    return json.loads(output)["end"]["sum_received"]["bits_per_second"] / 1e9
-
-
-def libfabric_latency(size, iterations):
-    """fi_pingpong over tcp: microseconds per half round trip."""
-    def run(bench):
-        port = bench.next_port()
-        args = ["-p", "tcp", "-e", "msg", "-I", str(iterations), "-S", str(size)]
-        output = bench.pair(["fi_pingpong", "-B", port] + args,
-                            ["fi_pingpong", "-P", port] + args + [HOST], port)
-        return float(output.splitlines()[-1].split()[-2])
-    return run
-
-
-# name, unit, {who: how}, reference, mark: what our median divided by the reference's should reach
-CONTESTS = [
-    ("64 KiB RC WRITE bandwidth", "Gb/s", {
-        "adapter ib_write_bw": perftest_bandwidth("ib_write_bw", 65536),
-        "iperf3 TCP": iperf3_tcp,
-    }, "iperf3 TCP", (">=", 0.8)),
-    ("8-byte SEND latency, half round trip", "us", {
-        "adapter ib_send_lat": perftest_latency("ib_send_lat", 8),
-        "libfabric tcp": libfabric_latency(8, 20000),
-    }, "libfabric tcp", ("<=", 2.0)),
-] + connect.contests()
-
-
-def measure(bench, rounds):
-    """{contest: {who: [figure...]}}, the runners of a contest one after the other in each round."""
-    figures = {name: {who: [] for who in runners} for name, _, runners, _, _ in CONTESTS}
-    for n in range(rounds):
-        for name, _, runners, _, _ in CONTESTS:
-            for who, run in runners.items():
-                figures[name][who].append(run(bench))
-        print("round %d of %d" % (n + 1, rounds), file=sys.stderr, flush=True)
-    return figures
-
-
-def report(figures):
-    results = []
-    for name, unit, runners, reference, (sense, mark) in CONTESTS:
-        medians = {who: statistics.median(values) for who, values in figures[name].items()}
-        ours = next(iter(runners))
-        ratio = medians[ours] / medians[reference]
-        reached = ratio >= mark if sense == ">=" else ratio <= mark
-        print("\n%s (%s)" % (name, unit))
-        for who, median in medians.items():
-            values = figures[name][who]
-            print("  %-22s %8.2f   (%.2f ... %.2f)   %5.2f x %s" % (
-                who, median, min(values), max(values), median / medians[reference], reference))
-        print("  mark: %s %.1f x %s: %s" % (sense, mark, reference,
-                                            "reached" if reached else "MISSED"))
-        results.append({"contest": name, "unit": unit, "medians": medians, "runs": figures[name],
-                        "reference": reference, "ratio": ratio, "mark": sense + str(mark),
-                        "reached": reached})
-    return results
+def about(args, began):
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True,
+                            check=False).stdout.strip()
+    return {"date": time.strftime("%Y-%m-%d %H:%M", time.localtime(began)), "commit": commit,
+            "processors": os.cpu_count(), "kernel": os.uname().release, "rounds": args.rounds,
+            "seconds_each": args.seconds, "took_s": round(time.time() - began),
+            "load": os.getloadavg()[0]}
 
 
 def main():
-    p = argparse.ArgumentParser(description="Compare the adapter with iperf3 and libfabric.")
-    p.add_argument("--build", default="build")
-    p.add_argument("--rounds", type=int, default=5, help="default: %(default)s")
-    p.add_argument("--seconds", type=int, default=2, help="of each bandwidth run (default: %(default)s)")
-    p.add_argument("--json", metavar="FILE", help="write all figures there")
-    args = p.parse_args()
-    bench = Bench(os.path.abspath(args.build), args.seconds)
+    args = arguments()
+    figures = contests.all_figures()
+    if args.list:
+        print("\n".join(figures))
+        return 0
+    baseline = None
+    if args.compare: # before the work: the file may be missing
+        with open(args.compare, encoding="utf-8") as f:
+            baseline = json.load(f)["figures"]
+    keys, counted = chosen(args.filter, with_plots=bool(args.svg) or not args.filter and not args.quick)
+    if not keys and not counted:
+        print("bench: nothing matches " + args.filter, file=sys.stderr)
+        return 2
     began = time.time()
-    results = report(measure(bench, args.rounds))
+    try:
+        bench = Bench(args.build)
+        results, failed = measure(bench, {k: v for k, v in figures.items() if k in keys}, args.rounds,
+                                  args.seconds, args.verbose)
+        counts = costs.measure(bench, counted, failed)
+    except Failure as e:
+        print("\nbench: no result: %s" % e, file=sys.stderr)
+        return 1
+    context = about(args, began)
+    missed = report.print_marks(results, failed, print)
+    report.print_further(results, print)
+    missed += report.print_costs(counts, print)
+    report.print_failures(failed, print)
+    if baseline:
+        report.print_comparison(baseline, results, print)
     for remark in connect.remarks():
         print("\n" + remark)
-    print("\n%d processors, %s, %.0f s" % (os.cpu_count(), os.uname().release, time.time() - began))
+    print("\n" + contests.NOTES.format(lossy=contests.LOSSY))
+    title = "{commit}, {date}: {processors} processors, Linux {kernel}, {rounds} rounds".format(**context)
+    print("\n%s, %d s; %d marks missed" % (title, context["took_s"], missed))
     if args.json:
-        with open(args.json, "w") as f:
-            json.dump(results, f, indent=1)
-    return 0
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"about": context, "figures": results, "costs": counts, "failed": failed}, f, indent=1)
+    if args.svg:
+        plot.write(results, "rocelink " + title, args.svg)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

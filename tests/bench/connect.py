@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """
 What it takes to connect: librocelink's exchange, plain and with TLS, beside that of Debian's ibv_rc_pingpong.
-Contests for bench.py; their marks are ratios of this run too.
+Contests for the bench (connecting.py); their marks are ratios of this run too.
 """
 import json
 import os
@@ -98,7 +98,7 @@ def whole_process(server, client):
 
 
 def stock_program(bench, port):
-    return bench.adapter(["ibv_rc_pingpong", "-d", bench.device, "-g", bench.gid, "-n", "1", "-p", port])
+    return bench.adapter("udp", ["ibv_rc_pingpong", "-d", bench.device, "-g", bench.gid, "-n", "1", "-p", port])
 
 
 def our_program(bench, port):
@@ -106,7 +106,7 @@ def our_program(bench, port):
 
 
 def contests():
-    """As bench.py has them: name, unit, {who: how}, reference, mark."""
+    """Of each: name, unit, {who: how}, reference, mark."""
     found = [
         ("connecting one queue pair, from the call to READY, a process's first", "us", {
             "librocelink": first(),
