@@ -24,6 +24,7 @@
 #define PARK_AFTER_NS	 (100 * NS_PER_MS)
 #define WINDOW_NS	 (100 * NS_PER_US)
 #define SPIN_INTERVAL_NS (20 * NS_PER_US) /* polls that often on the average are a polling loop */
+#define SPIN_STEPS	 4		  /* and so are polls this many steps apart */
 
 /* Time until then as poll(2) and ppoll(2) take it; NULL: no limit. */
 static struct timespec *time_until(uint64_t due_ns, struct timespec *t)
@@ -82,7 +83,8 @@ static bool others_drive(struct engine *e, struct watcher *w)
 	uint32_t waits = atomic_load_explicit(&e->waits, memory_order_relaxed);
 
 	if (now - w->since_ns >= WINDOW_NS) {
-		w->spinning = (uint64_t)(polls - w->polls) * SPIN_INTERVAL_NS >= now - w->since_ns;
+		w->spinning =
+			(uint64_t)(polls - w->polls) * e->spin_interval_ns >= now - w->since_ns;
 		w->since_ns = now;
 		w->polls = polls;
 	}
@@ -120,10 +122,27 @@ static bool lingers(const struct engine *e)
 	return e->ring_ns && e->now_ns - e->ring_ns < LINGER_NS;
 }
 
+/*
+ * Where a step is slow (an emulated processor, a sanitizer), a polling loop polls less often. The
+ * cost that is remembered is nearly the least one seen: a thread that lost its processor measures
+ * too much.
+ */
+static void learn_step_cost(struct engine *e)
+{
+	uint64_t cost = engine_now_ns() - e->now_ns;
+
+	if (cost > e->step_cost_ns)
+		cost = e->step_cost_ns + e->step_cost_ns / 16 + 1;
+	e->step_cost_ns = cost;
+	e->spin_interval_ns = SPIN_STEPS * cost;
+	if (e->spin_interval_ns < SPIN_INTERVAL_NS)
+		e->spin_interval_ns = SPIN_INTERVAL_NS;
+}
+
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
 static bool drive(struct engine *e, uint64_t *due_ns)
 {
-	bool busy, linger = false;
+	bool busy, lingering, linger = false;
 
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
 	 * left. */
@@ -132,7 +151,10 @@ static bool drive(struct engine *e, uint64_t *due_ns)
 		return true;
 	}
 	e->dozing = false;
-	busy = engine_step(e, lingers(e));
+	lingering = lingers(e);
+	busy = engine_step(e, lingering);
+	if (!busy && !lingering)
+		learn_step_cost(e);
 	if (!busy)
 		busy = (linger = lingers(e)) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
@@ -249,6 +271,7 @@ int engine_thread_start(struct engine *e)
 	int ret;
 
 	e->wake_ns = 0;
+	e->spin_interval_ns = SPIN_INTERVAL_NS;
 	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	e->idle_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
