@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * The engine's life and its step: receive, timers, send. engine.h says who drives it;
- * engine_thread.c has the background thread.
+ * The engine's step: receive, timers, send. engine.h says who drives it; engine_thread.c has the
+ * background thread, engine_receive.c what comes in, engine_instance.c the beginning and the end.
  *
  * Invariants: an engine_qp is at most once on the ready list or the stack of the kicked (its
  * `queued` flag); a QP in the table has a number in a block that this process owns; the outbox is
@@ -11,16 +11,9 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
 #include <time.h>
 
-#include "base/log.h"
-#include "base/settings.h"
 
-#define OUTBOX_BYTES	   (512u << 10)
 #define RECEIVE_BUDGET	   16 /* bursts in one step */
 #define TRANSMIT_VISITS	   64 /* QPs served between two looks at the socket */
 #define POLLS_BEFORE_YIELD 64 /* empty ones in a row */
@@ -37,16 +30,6 @@ uint64_t engine_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t random_u64(void *arg)
-{
-	uint64_t v = 0;
-
-	(void)arg;
-	if (getrandom(&v, sizeof(v), 0) != (ssize_t)sizeof(v))
-		v = engine_now_ns() * UINT64_C(0x9e3779b97f4a7c15);
-	return v;
 }
 
 static void ready_append(struct engine *e, struct engine_qp *eqp)
@@ -87,105 +70,6 @@ static void collect_kicked(struct engine *e)
 		next = eqp->next_queued;
 		ready_append(e, eqp);
 	}
-}
-
-static enum drop deliver_multicast(struct engine *e, const struct packet *pkt,
-				   const struct path *path)
-{
-	enum drop drop = DROP_MULTICAST;
-
-	for (struct mcast_member *m = e->members; m; m = m->next)
-		if (gid_eq(&m->group, &path->dgid))
-			drop = qp_rx(&m->eqp->qp, pkt, path, e->now_ns);
-	return drop;
-}
-
-/* From the network. */
-static enum drop parse_checked(struct packet *pkt, const uint8_t *data, size_t len,
-			       const struct path *path, uint16_t *ipv4_id)
-{
-	enum drop drop = packet_parse(pkt, data, len);
-
-	if (!drop && !icrc_check(path, ipv4_id, data, len))
-		drop = DROP_ICRC;
-	return drop;
-}
-
-/* From a ring: shared with a process that may still write to it. */
-static enum drop parse_local(struct packet *pkt, const uint8_t *data, size_t len)
-{
-	uint8_t head[PACKET_HEADER_MAX];
-
-	memcpy(head, data, len < sizeof(head) ? len : sizeof(head));
-	return packet_parse_local(pkt, head, data, len, RING_MTU);
-}
-
-static enum drop deliver(struct engine *e, const uint8_t *data, size_t len, const struct path *path,
-			 uint16_t *ipv4_id)
-{
-	struct engine_qp *eqp;
-	struct packet pkt;
-	enum drop drop = path->local ? parse_local(&pkt, data, len)
-				     : parse_checked(&pkt, data, len, path, ipv4_id);
-
-	if (drop)
-		return drop;
-	if (pkt.op->kind == OP_CNP)
-		return DROP_CNP;
-	if (pkt.dest_qpn == QPN_MULTICAST)
-		return deliver_multicast(e, &pkt, path);
-	eqp = qp_table_find(&e->qps, pkt.dest_qpn);
-	if (!eqp)
-		return DROP_QPN;
-	if (e->fault)
-		engine_fault_packet(e, eqp, &pkt);
-	drop = qp_rx(&eqp->qp, &pkt, path, e->now_ns);
-	engine_make_ready(e, eqp);
-	return drop;
-}
-
-static void deliver_burst(void *arg, const struct burst *burst)
-{
-	struct engine *e = arg;
-	uint16_t ipv4_id = 0;
-
-	for (size_t at = 0; at < burst->len; at += burst->seg_len) {
-		size_t left = burst->len - at;
-
-		e->drops[deliver(e, burst->data + at, left < burst->seg_len ? left : burst->seg_len,
-				 &burst->path, &ipv4_id)]++;
-		/* Segments of one send are numbered 0, 1, 2 ...; other senders count up too. */
-		ipv4_id++;
-	}
-}
-
-static bool is_local_qpn(void *arg, uint32_t qpn)
-{
-	const struct engine *e = arg;
-
-	return qpn <= 1 || qpn == QPN_MULTICAST || qp_table_owns(&e->qps, qpn);
-}
-
-static void receive_burst(void *arg, const struct burst *burst)
-{
-	struct engine *e = arg;
-
-	if (e->fault)
-		fault_receive(e->fault, burst, e->now_ns, deliver_burst, e);
-	else
-		deliver_burst(e, burst);
-}
-
-static void port_dropped(void *arg, enum drop reason, unsigned packets)
-{
-	struct engine *e = arg;
-
-	e->drops[reason] += packets;
-}
-
-static size_t report(void *arg, char *text, size_t cap)
-{
-	return engine_report(arg, text, cap);
 }
 
 static void run_timers(struct engine *e)
@@ -244,7 +128,7 @@ static void send_ready(struct engine *e)
 }
 
 /* Send, and take at once what this process sent to itself. */
-static void transmit(struct engine *e)
+void engine_transmit(struct engine *e)
 {
 	send_ready(e);
 	for (unsigned i = 0; i < SELF_ROUNDS && shm_waits_for_us(e->port); i++) {
@@ -298,7 +182,7 @@ bool engine_step(struct engine *e, bool may_defer)
 	shm_expire(e->port, e->now_ns);
 	lanes_unpark(e);
 	if (e->fault) {
-		fault_receive(e->fault, NULL, e->now_ns, deliver_burst, e);
+		fault_receive(e->fault, NULL, e->now_ns, engine_deliver_burst, e);
 		if (engine_fault_link(e))
 			engine_thread_wake(e);
 	}
@@ -311,7 +195,7 @@ bool engine_step(struct engine *e, bool may_defer)
 	 */
 	e->deferred = may_defer && bursts > 0 && e->dozing && !e->deferred;
 	if (!e->deferred && (!e->blocked || flush(e)))
-		transmit(e);
+		engine_transmit(e);
 	return bursts > 0 || (e->ready_first && !e->blocked);
 }
 
@@ -348,7 +232,7 @@ static void serve_kicked(struct engine *e)
 	collect_kicked(e);
 	if (e->ready_first && !e->blocked && !e->deferred) {
 		e->now_ns = engine_now_ns();
-		transmit(e);
+		engine_transmit(e);
 	}
 }
 
@@ -409,7 +293,7 @@ int engine_add_qp(struct engine *e, struct engine_qp *eqp)
 	eqp->qp.cfg.sport = port_sport;
 	eqp->qp.cfg.choose_box = lanes_choose;
 	eqp->qp.cfg.choose_arg = e;
-	return qp_table_add(&e->qps, e->port, eqp, random_u64(NULL));
+	return qp_table_add(&e->qps, e->port, eqp, engine_random(NULL));
 }
 
 static void unqueue(struct engine *e, struct engine_qp *eqp)
@@ -437,7 +321,7 @@ static void pay_debts(struct engine *e)
 	e->now_ns = engine_now_ns();
 	e->deferred = false;
 	if (!e->blocked || flush(e))
-		transmit(e);
+		engine_transmit(e);
 }
 
 void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
@@ -487,161 +371,4 @@ void engine_forget_peer(struct engine *e, struct engine_qp *eqp)
 {
 	pay_debts(e);
 	lanes_detach(e, eqp);
-}
-
-/* Whatever the log level: only this tells which memory it was. */
-static void memory_gone(const struct mr *mr, const void *address)
-{
-	fprintf(stderr,
-		"rocelink: at %p, in the memory region of %llu bytes at %p (key 0x%x), nothing is "
-		"mapped any more, or it was protected: the work request ends with an error. "
-		"Deregister a region before its memory is unmapped.\n",
-		address, (unsigned long long)mr->length, (void *)mr->host, mr->key);
-}
-
-static void engine_free(struct engine *e)
-{
-	qp_table_destroy(&e->qps, e->port);
-	timers_destroy(&e->timers);
-	mem_destroy(&e->mem);
-	engine_fault_close(e);
-	outbox_destroy(&e->outbox);
-	outbox_destroy(&e->nowhere);
-	port_close(e->port);
-	pthread_mutex_destroy(&e->lock);
-	pthread_mutex_destroy(&e->observers_lock);
-	free(e);
-}
-
-static int engine_new(struct engine **out, char *error, size_t error_len)
-{
-	const struct settings *settings = settings_get();
-	struct port_config config = {
-		.callbacks = { .receive = receive_burst,
-			       .is_local_qpn = is_local_qpn,
-			       .report = report,
-			       .dropped = port_dropped },
-		.udp_port = ROCE_UDP_PORT,
-	};
-	struct engine *e;
-	int ret;
-
-	if (!settings) {
-		snprintf(error, error_len, "a ROCELINK_* setting is wrong");
-		return -EINVAL;
-	}
-	if (settings->path == PATH_SHM && (settings->pcap || settings->fault.active)) {
-		snprintf(error, error_len,
-			 "path shm has no packets to capture or to lose: use path auto or udp with "
-			 "pcap or fault");
-		return -EINVAL;
-	}
-	e = calloc(1, sizeof(*e));
-	if (!e)
-		return -ENOMEM;
-	pthread_mutex_init(&e->lock, NULL);
-	pthread_mutex_init(&e->observers_lock, NULL);
-	config.arg = e;
-	config.pcap = settings->pcap;
-	/* Packets that are to be seen must be real ones. */
-	config.shm = settings->path == PATH_SHM ||
-		     (settings->path == PATH_AUTO && !settings->pcap && !settings->fault.active);
-	ret = port_open(&e->port, &config, error, error_len);
-	if (ret) {
-		free(e);
-		return ret;
-	}
-	ret = outbox_init(&e->outbox, OUTBOX_BYTES);
-	if (!ret)
-		ret = outbox_init(&e->nowhere, OUTBOX_BYTES);
-	e->nowhere.no_icrc = true;
-	if (!ret)
-		ret = mem_init(&e->mem, random_u64, NULL);
-	e->mem.on_gone = memory_gone;
-	if (!ret && settings->fault.active)
-		ret = engine_fault_open(e, &settings->fault);
-	if (!ret)
-		ret = engine_thread_start(e);
-	if (ret) {
-		snprintf(error, error_len, "starting the adapter: %s", strerror(-ret));
-		engine_free(e);
-		return ret;
-	}
-	*out = e;
-	return 0;
-}
-
-/* The one engine of the process. */
-static pthread_mutex_t instance_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct engine *instance;
-static unsigned instance_users;
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&instance_lock);
-}
-
-static void after_fork_in_parent(void)
-{
-	pthread_mutex_unlock(&instance_lock);
-}
-
-/*
- * Sockets, numbers and the thread are the parent's; the contexts that the child inherited are dead
- * (the device sees to that), and one opened from now on gets an engine of its own. Descriptors are
- * closed at once: else packets would go to the child's copies, and blocks outlive the parent.
- */
-static void after_fork_in_child(void)
-{
-	if (instance) {
-		port_abandon(instance->port);
-		engine_thread_abandon(instance);
-	}
-	instance = NULL;
-	instance_users = 0;
-	pthread_mutex_init(&instance_lock, NULL);
-}
-
-/* The program exits without closing: what is owed to its peers leaves. */
-static void __attribute__((destructor)) leave(void)
-{
-	struct engine *e = instance;
-
-	if (!e || pthread_mutex_trylock(&e->lock))
-		return;
-	e->deferred = false;
-	if (!e->blocked)
-		transmit(e);
-	engine_fault_close(e);
-	pthread_mutex_unlock(&e->lock);
-}
-
-int engine_get(struct engine **e, char *error, size_t error_len)
-{
-	static bool hooked;
-	int ret = 0;
-
-	pthread_mutex_lock(&instance_lock);
-	if (!hooked)
-		hooked =
-			pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-	if (!instance)
-		ret = engine_new(&instance, error, error_len);
-	if (!ret) {
-		instance_users++;
-		*e = instance;
-	}
-	pthread_mutex_unlock(&instance_lock);
-	return ret;
-}
-
-void engine_put(struct engine *e)
-{
-	pthread_mutex_lock(&instance_lock);
-	if (--instance_users == 0) {
-		instance = NULL;
-		engine_thread_stop(e);
-		engine_free(e);
-	}
-	pthread_mutex_unlock(&instance_lock);
 }

@@ -80,6 +80,12 @@ struct engine {
 	struct engine_observer *observers;
 };
 
+uint64_t engine_random(void *unused);
+/* Under the lock: let the ready QPs send. */
+void engine_transmit(struct engine *e);
+/* engine_receive.c; arg is the engine. */
+extern const struct port_callbacks engine_port_callbacks;
+void engine_deliver_burst(void *arg, const struct burst *burst);
 /* Under the lock: have this QP served by the step. */
 void engine_make_ready(struct engine *e, struct engine_qp *eqp);
 /* Under the lock. True: something was received or is left to do. may_defer: see engine_poll. */
