@@ -34,6 +34,11 @@ static const struct place preload_places[] = {
 	{ ROCELINK_BIN_TO_LIB, "librocelink-verbs.so.1" },
 };
 
+static const struct place paths_places[] = {
+	{ ".", "librocelink-paths.so.1" },
+	{ ROCELINK_BIN_TO_LIB, "librocelink-paths.so.1" },
+};
+
 static const struct place dropin_places[] = {
 	{ "dropin", "libibverbs.so.1" },
 	{ ROCELINK_BIN_TO_LIB "/rocelink", "libibverbs.so.1" },
@@ -186,20 +191,29 @@ static void preload_sanitizer(void)
 	}
 }
 
-static int set_preload(void)
+static int preload(const struct place *places, size_t n)
 {
 	char path[PATH_MAX];
 
-	if (find_library(preload_places, ARRAY_LEN(preload_places), path) < 0)
-		return complain("library", preload_places[0].file,
+	if (find_library(places, n, path) < 0)
+		return complain("library", places[0].file,
 				"not found beside the command, nor where it would be installed");
 	if (strpbrk(path, " :"))
 		return complain("library", path,
 				"the dynamic linker can't preload from a folder with a space or "
 				"colon in its name; move it");
 	env_list_add("LD_PRELOAD", path, false);
-	preload_sanitizer();
 	return 0;
+}
+
+static int set_preload(void)
+{
+	int ret = preload(preload_places, ARRAY_LEN(preload_places));
+
+	if (ret == 0)
+		ret = preload(paths_places, ARRAY_LEN(paths_places));
+	preload_sanitizer();
+	return ret;
 }
 
 static int set_dropin(void)

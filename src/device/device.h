@@ -238,6 +238,9 @@ int dev_list(struct dev ***list, size_t *n);
 bool dev_is_ours(const struct ibv_device *device);
 struct dev *dev_get(struct dev *dev);
 void dev_put(struct dev *dev);
+/* sysfs.c: the text of this file below /sys/class/infiniband. Its length, -ENOENT: there is none
+ * (of ours), or another -errno. */
+int dev_sysfs_read(const char *path, char *text, size_t cap);
 /* Around a fork; and in the child: the contexts and whoever held a device's lock are the parent's.
  */
 void dev_list_lock(void);

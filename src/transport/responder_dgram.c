@@ -104,7 +104,13 @@ static void fill_grh(uint8_t grh[GRH_LEN], const struct path *path, const struct
 	memcpy(grh + 24, path->dgid.raw, 16);
 }
 
-static void complete_datagram(struct qp *qp, const struct packet *pkt)
+/*
+ * In a completion on RoCE there is no service level to tell, and adapters tell there what the GRH
+ * area holds: 2, an IPv4 header; 0, 40 bytes of GRH or IPv6. UCX takes all else for damaged.
+ */
+#define SL_IPV4 2
+
+static void complete_datagram(struct qp *qp, const struct packet *pkt, bool ipv4)
 {
 	struct responder *r = &qp->resp;
 	struct ibv_wc wc = {
@@ -114,6 +120,7 @@ static void complete_datagram(struct qp *qp, const struct packet *pkt)
 		.qp_num = qp->qpn,
 		.src_qp = pkt->src_qpn,
 		.wc_flags = IBV_WC_GRH,
+		.sl = ipv4 ? SL_IPV4 : 0,
 	};
 
 	if (pkt->op->headers & HDR_IMM) {
@@ -149,6 +156,6 @@ enum drop responder_ud_rx(struct qp *qp, const struct packet *pkt, const struct 
 		qp_fatal(qp, IBV_EVENT_QP_FATAL);
 		return DROP_ACCESS;
 	}
-	complete_datagram(qp, pkt);
+	complete_datagram(qp, pkt, gid_is_ipv4(&path->sgid));
 	return DROP_NONE;
 }

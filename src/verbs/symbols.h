@@ -62,4 +62,7 @@ int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned index, un
 const char *ibv_get_sysfs_path(void);
 int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size);
 
+/* For paths.c, in a library of its own: dev_sysfs_read(). */
+int rocelink_sysfs_read(const char *path, char *text, size_t cap);
+
 #endif

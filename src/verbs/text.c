@@ -161,6 +161,11 @@ EXPORT const char *ibv_get_sysfs_path(void)
 	return "/sys";
 }
 
+EXPORT int rocelink_sysfs_read(const char *path, char *text, size_t cap)
+{
+	return dev_sysfs_read(path, text, cap);
+}
+
 /* Returns the length without the newline at the end, or -1. */
 EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, size_t size)
 {
@@ -170,11 +175,16 @@ EXPORT int ibv_read_sysfs_file(const char *dir, const char *file, char *buf, siz
 
 	if (!size || (size_t)snprintf(path, sizeof(path), "%s/%s", dir, file) >= sizeof(path))
 		return -1;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	n = dev_sysfs_read(path, buf, size);
+	if (n == -ENOENT) {
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			return -1;
+		n = read(fd, buf, size);
+		close(fd);
+	} else if (n >= (ssize_t)size) {
 		return -1;
-	n = read(fd, buf, size);
-	close(fd);
+	}
 	if (n < 0)
 		return -1;
 	if (n > 0 && buf[n - 1] == '\n')

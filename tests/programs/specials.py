@@ -138,6 +138,24 @@ def pyverbs_traffic(r, place, user):
     require("all traffic" in text, "the script did not reach its end")
 
 
+def ucx(r, place, user):
+    """UCX finds the device by its files, and its own test passes on RC and on UD queue pairs."""
+    for transport in ("rc_v", "ud_v"):
+        port = r.next_port()
+        ends = []
+        for is_server in (True, False):
+            host, device, gid = place.end(is_server)
+            env = {"UCX_TLS": transport + ",self", "UCX_NET_DEVICES": device + ":1", "UCX_IB_GID_INDEX": str(gid)}
+            argv = ["ucx_perftest", "-p", str(port)]
+            if not is_server:
+                argv += [place.tcp, "-t", "tag_bw", "-s", "20000", "-n", "2000", "-w", "10"]
+            ends.append(r.start(host, user, argv, env=env))
+            if is_server:
+                r.wait_listening(ends[0], port, r.deadline(10))
+        finish(ends, r.deadline(40))
+        require(re.search(r"^Final: +2000 ", ends[1].output(), re.M), "no result over " + transport)
+
+
 def two_programs(r, place, user):
     """Two different programs at once."""
     deadline = r.deadline(40)
