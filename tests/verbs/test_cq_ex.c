@@ -88,7 +88,8 @@ static void test_fields(void **state)
 	assert_int_equal(ibv_wc_read_src_qp(cq), qp->qp_num);
 	assert_int_equal(ibv_wc_read_wc_flags(cq), IBV_WC_GRH | IBV_WC_WITH_IMM);
 	assert_int_equal(ibv_wc_read_slid(cq), 0);
-	assert_int_equal(ibv_wc_read_sl(cq), 0);
+	/* The GRH area holds an IPv4 header. */
+	assert_int_equal(ibv_wc_read_sl(cq), 2);
 	assert_int_equal(ibv_wc_read_dlid_path_bits(cq), 0);
 	assert_in_range(ibv_wc_read_completion_wallclock_ns(cq), wall, now_ns(CLOCK_REALTIME));
 	assert_int_equal(ibv_query_rt_values_ex(r->ctx, &values), 0);
