@@ -101,6 +101,8 @@ void engine_unobserve(struct engine *e, struct engine_observer *o);
  * lock. */
 bool engine_fault_cq_overrun(struct engine *e);
 
+/* Packets dropped so far for this reason. Without the lock. */
+uint64_t engine_drops(struct engine *e, enum drop reason);
 /* Drops by reason and totals of this process, as text lines "name value". Returns the length. */
 size_t engine_report(struct engine *e, char *text, size_t cap);
 

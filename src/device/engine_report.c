@@ -67,3 +67,13 @@ size_t engine_report(struct engine *e, char *text, size_t cap)
 		at = engine_fault_report(e, text, cap, at);
 	return at < cap ? at : cap;
 }
+
+uint64_t engine_drops(struct engine *e, enum drop reason)
+{
+	uint64_t n;
+
+	pthread_mutex_lock(&e->lock);
+	n = e->drops[reason];
+	pthread_mutex_unlock(&e->lock);
+	return n;
+}

@@ -35,7 +35,8 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 		.vendor_id = VENDOR_ID,
 		.max_qp = MAX_QP,
 		.max_qp_wr = QP_MAX_WR,
-		.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
+		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
+				    IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
 				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
 				    IBV_DEVICE_UD_AV_PORT_ENFORCE | IBV_DEVICE_SRQ_RESIZE |
 				    IBV_DEVICE_XRC | IBV_DEVICE_MEM_WINDOW |
@@ -160,10 +161,13 @@ static void set_rate(struct ibv_port_attr *attr, uint32_t mbps)
 int dev_query_port(struct dev_context *ctx, unsigned port, struct ibv_port_attr *attr)
 {
 	struct dev *dev = ctx->dev;
+	uint64_t bad_pkey, bad_qkey;
 	bool up;
 
 	if (port != DEV_PORT)
 		return -EINVAL;
+	bad_pkey = dev_forked(ctx) ? 0 : engine_drops(ctx->engine, DROP_PKEY);
+	bad_qkey = dev_forked(ctx) ? 0 : engine_drops(ctx->engine, DROP_QKEY);
 	pthread_mutex_lock(&dev->lock);
 	up = dev->net.up && !dev->link_fault;
 	*attr = (struct ibv_port_attr){
@@ -180,6 +184,8 @@ int dev_query_port(struct dev_context *ctx, unsigned port, struct ibv_port_attr 
 		.flags = QPF_GRH_REQUIRED,
 	};
 	set_rate(attr, dev->net.speed_mbps);
+	attr->bad_pkey_cntr = (uint32_t)bad_pkey;
+	attr->qkey_viol_cntr = (uint32_t)bad_qkey;
 	pthread_mutex_unlock(&dev->lock);
 	return 0;
 }

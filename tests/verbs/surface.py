@@ -3,9 +3,9 @@
 """
 surface.py [--write]: docs/verbs.md, the table of all that libibverbs 44 declares, from three sources that can't
 agree by accident: the installed <infiniband/verbs.h> and libibverbs.so.1 say what there is, surface.tsv says what
-the adapter does with it, the tests say who tries it. Without --write: is the file what would be written? A name
-without a verdict, a verdict without a name, what is said to work without a test, and a named test that doesn't
-mention the name are errors.
+the adapter does with it, the tests say who tries it. Without --write: is the file what would be written, but for
+the choice of tests? A name without a verdict, a verdict without a name, what is said to work without a test, and
+a test in the file that isn't there or doesn't mention the name are errors.
 """
 import fnmatch
 import glob
@@ -87,12 +87,16 @@ class Tests:
             elif "/interop/" not in path:
                 shared.update(functions)
         for (path, name), words in sorted(self.direct.items()):
-            if name.startswith("test_"):
+            if self.is_test(path, name):
                 self.note(path + " " + name, words, self.closure(path, words, shared))
         for path in sorted(glob.glob(os.path.join(TOP, "tests", "programs", "py_*.py"))):
             with open(path) as f:
                 words = set(re.findall(r"\w+", f.read()))
             self.note(os.path.basename(path), words, words)
+
+    def is_test(self, path, name):
+        """What main() or a table hands to cmocka."""
+        return name != "main" and (name.startswith("test_") or name in self.direct.get((path, "main"), ()))
 
     @staticmethod
     def functions(path):
@@ -145,6 +149,7 @@ class Surface:
         self.tests = Tests()
         self.used = set()
         self.errors = []
+        self.valid = {}  # name: all tests that may stand in its row
 
     def verdict(self, name):
         found = None
@@ -164,7 +169,7 @@ class Surface:
         tests = self.tests.of(name)
         if verdict == "yes" and not tests:
             self.errors.append("%s: said to work, but no test mentions it" % name)
-        return tests if verdict == "yes" else tests[:1]
+        return tests
 
     def exists(self, test):
         """A test named by hand: `file.c test_function`, or a file."""
@@ -179,20 +184,40 @@ class Surface:
         lines = ["## %s\n" % title, "| name | | tests, reasons |", "|---|---|---|"]
         for name in names:
             verdict, note, tests = self.verdict(name)
+            self.valid[name] = tests
             if verdict == "refused" and not note:
                 self.errors.append("%s: refused without a reason" % name)
-            say = "; ".join(filter(None, [note, ", ".join("`%s`" % t for t in tests[:2])]))
+            say = "; ".join(filter(None, [note, ", ".join("`%s`" % t for t in tests[:2 if verdict == "yes" else 1])]))
             lines.append("| `%s` | %s | %s |" % (name, VERDICTS.get(verdict, verdict), say))
         return "\n".join(lines) + "\n\n"
 
     def document(self):
-        text = INTRO + self.table("Functions", sorted(function_names(), key=lambda n: n.lstrip("_")))
+        text = INTRO + self.table("Functions", sorted(function_names(), key=lambda n: (n.lstrip("_"), n)))
         for title, names in header_names():
             text += self.table(title, names)
         for i, row in enumerate(self.rows):
             if i not in self.used:
                 self.errors.append("surface.tsv: nothing is named %s" % row[0])
         return text.rstrip("\n") + "\n"
+
+
+def without_tests(text):
+    """The file with the tests of each row left out."""
+    return re.sub(r"`[\w.]+(?: \w+)?`(?:, )?(?=[^|\n]*\|$)", "", text, flags=re.M)
+
+
+def compare(surface, text):
+    if not os.path.exists(DOC):
+        return ["there is no docs/verbs.md"]
+    with open(DOC) as f:
+        found = f.read()
+    if without_tests(found) != without_tests(text):
+        return ["docs/verbs.md is not what tests/verbs/surface.py --write writes"]
+    errors = []
+    for name, rest in re.findall(r"^\| `(\w+)` \| [\w-]+ \| (.*) \|$", found, flags=re.M):
+        errors += ["docs/verbs.md: %s: %s doesn't test it" % (name, test)
+                   for test in re.findall(r"`([^`]+)`", rest) if test not in surface.valid[name]]
+    return errors
 
 
 def main():
@@ -206,8 +231,8 @@ def main():
     if "--write" in sys.argv[1:]:
         with open(DOC, "w") as f:
             f.write(text)
-    elif not os.path.exists(DOC) or open(DOC).read() != text:
-        surface.errors.append("docs/verbs.md is not what tests/verbs/surface.py --write writes")
+    else:
+        surface.errors += compare(surface, text)
     for error in sorted(set(surface.errors)):
         print(error)
     return 1 if surface.errors else 0

@@ -279,6 +279,7 @@ static void test_device_memory(void **state)
 	uint8_t back[100];
 
 	assert_non_null(dm);
+	assert_int_equal(dm->comp_mask, IBV_DM_MASK_HANDLE);
 	mr = ibv_reg_dm_mr(r->pd, dm, 100, 900, access);
 	assert_non_null(mr);
 	memset(r->buffer, 9, 16);
