@@ -106,6 +106,7 @@ struct dev_dm {
 	struct ibv_dm ibv;
 	struct list link;
 	int users;
+	unsigned generation; /* of forks, when it was allocated */
 	uint8_t *memory;
 	size_t length;
 };

@@ -2,17 +2,27 @@
 /*
  * Device memory: on an adapter of silicon, memory on its chip; here, memory of the adapter that the
  * program reaches by copies and by regions only. There is as much as a device says (max_dm_size).
+ *
+ * The child of a fork may allocate some, since no other object is involved; it is in no list of the
+ * context, which is the parent's.
  */
 #include <stdlib.h>
 
 #include "base/log.h"
 #include "device/device.h"
 
+/* Of copies by the program, as adapters of silicon have it: a program that keeps to it runs there too. */
+#define COPY_ALIGN    4u
 #define LOG_ALIGN_MIN 6
 #define LOG_ALIGN_MAX 21
 
 static int check_copy(const struct dev_dm *dm, uint64_t offset, size_t length)
 {
+	if (offset % COPY_ALIGN || length % COPY_ALIGN) {
+		log_info("memcpy of device memory: [0x%llx, +%zu): both must be multiples of %u",
+			 (unsigned long long)offset, length, COPY_ALIGN);
+		return EINVAL;
+	}
 	if (offset <= dm->length && length <= dm->length - offset)
 		return 0;
 	log_info("memcpy of device memory: [0x%llx, +%zu) is beyond its %zu bytes",
@@ -89,8 +99,6 @@ int dev_dm_create(struct dev_context *ctx, const struct ibv_alloc_dm_attr *attr,
 	struct dev_dm *dm;
 	int rc;
 
-	if (dev_forked(ctx))
-		return -EPERM;
 	if (attr->length == 0 || attr->log_align_req > LOG_ALIGN_MAX || attr->comp_mask) {
 		log_info("alloc_dm: length %zu (at least 1), log_align_req %u (at most %d), "
 			 "comp_mask 0x%x (no bit is defined)",
@@ -112,7 +120,9 @@ int dev_dm_create(struct dev_context *ctx, const struct ibv_alloc_dm_attr *attr,
 		.comp_mask = IBV_DM_MASK_HANDLE,
 		.handle = ++handles,
 	};
-	dev_object_add(ctx, DEV_DM, &dm->link, NULL, 0);
+	dm->generation = dev_fork_generation;
+	if (!dev_forked(ctx))
+		dev_object_add(ctx, DEV_DM, &dm->link, NULL, 0);
 	*out = &dm->ibv;
 	return 0;
 }
@@ -130,8 +140,11 @@ int dev_dm_destroy(struct ibv_dm *ibv)
 	struct dev_context *ctx = dev_context_of(ibv->context);
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_forked(ctx)) {
+		if (dm->generation == dev_fork_generation)
+			dev_dm_release(dm);
 		return 0;
+	}
 	rc = dev_object_remove(ctx, &dm->link, &dm->users, NULL, 0);
 	if (rc) {
 		log_info("free_dm: %d regions of it are left", dm->users);

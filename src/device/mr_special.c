@@ -122,7 +122,7 @@ int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset, 
 
 	if (dev_forked(ctx))
 		return -EPERM;
-	if (!ibv_dm || ibv_dm->context != pd->context || length == 0 || offset > dm->length ||
+	if (!ibv_dm || ibv_dm->context != pd->context || offset > dm->length ||
 	    length > dm->length - offset || !(access & IBV_ACCESS_ZERO_BASED)) {
 		log_info("reg_dm_mr: [0x%llx, +%zu) must lie within device memory of the context, "
 			 "access 0x%x have IBV_ACCESS_ZERO_BASED",

@@ -40,7 +40,8 @@ static enum mem_fault check_window(const struct mr *w, const struct mem_bind *b)
 		return MEM_KEY;
 	if (w->window == IBV_MW_TYPE_2 && (w->region || b->length == 0))
 		return MEM_WINDOW;
-	if (b->access & ~(unsigned)WINDOW_ACCESS)
+	/* Some programs give the flags of a region, local write among them: it means nothing here. */
+	if (b->access & ~(unsigned)(WINDOW_ACCESS | IBV_ACCESS_LOCAL_WRITE))
 		return MEM_ACCESS;
 	if (w->window == IBV_MW_TYPE_1 && (b->access & IBV_ACCESS_ZERO_BASED))
 		return MEM_ACCESS;
@@ -91,7 +92,7 @@ enum mem_fault mem_bind(const struct mem_table *t, const void *pd, const void *q
 	w->gone = false;
 	w->length = b->length;
 	w->iova = b->access & IBV_ACCESS_ZERO_BASED ? 0 : b->addr;
-	w->access = b->access;
+	w->access = b->access & WINDOW_ACCESS;
 	if (w->window == IBV_MW_TYPE_2)
 		w->pd = qp;
 	return MEM_OK;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -275,7 +276,7 @@ static void test_device_memory(void **state)
 	struct ibv_alloc_dm_attr attr = { .length = 1000, .log_align_req = 12 };
 	struct ibv_dm *dm = ibv_alloc_dm(r->ctx, &attr);
 	const unsigned access = RIG_ALL_ACCESS | IBV_ACCESS_ZERO_BASED;
-	struct ibv_mr *mr;
+	struct ibv_mr *mr, *none;
 	uint8_t back[100];
 
 	assert_non_null(dm);
@@ -284,20 +285,25 @@ static void test_device_memory(void **state)
 	assert_non_null(mr);
 	memset(r->buffer, 9, 16);
 	assert_int_equal(once(r, write16, 4, mr->rkey), IBV_WC_SUCCESS);
-	assert_int_equal(ibv_memcpy_from_dm(back, dm, 103, 18), 0);
-	assert_int_equal(back[0], 0);
-	assert_int_equal(back[1], 9);
-	assert_int_equal(back[16], 9);
-	assert_int_equal(back[17], 0);
+	assert_int_equal(ibv_memcpy_from_dm(back, dm, 100, 24), 0);
+	assert_int_equal(back[3], 0);
+	assert_int_equal(back[4], 9);
+	assert_int_equal(back[19], 9);
+	assert_int_equal(back[20], 0);
 	memset(back, 3, sizeof(back));
 	assert_int_equal(ibv_memcpy_to_dm(dm, 900, back, 100), 0);
 	assert_int_equal(once(r, read16, 884, mr->rkey), IBV_WC_SUCCESS);
 	assert_int_equal(r->buffer[15], 3);
 	assert_int_equal(once(r, read16, 885, mr->rkey), IBV_WC_REM_ACCESS_ERR);
 
-	assert_int_not_equal(ibv_memcpy_to_dm(dm, 901, back, 100), 0);
-	assert_int_not_equal(ibv_memcpy_from_dm(back, dm, UINT64_MAX, 2), 0);
+	assert_int_equal(ibv_memcpy_to_dm(dm, 904, back, 100), EFAULT);
+	assert_int_equal(ibv_memcpy_from_dm(back, dm, UINT64_MAX - 3, 8), EFAULT);
+	assert_int_equal(ibv_memcpy_to_dm(dm, 2, back, 4), EINVAL);
+	assert_int_equal(ibv_memcpy_from_dm(back, dm, 4, 6), EINVAL);
 	assert_null(ibv_reg_dm_mr(r->pd, dm, 0, 100, RIG_ALL_ACCESS));
+	none = ibv_reg_dm_mr(r->pd, dm, 1000, 0, access);
+	assert_non_null(none);
+	assert_int_equal(ibv_dereg_mr(none), 0);
 	assert_null(ibv_reg_dm_mr(r->pd, dm, 1, 1000, access));
 	assert_null(ibv_reg_dm_mr(r->pd, dm, 0, 100, access | IBV_ACCESS_MW_BIND));
 	assert_int_equal(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, 0),
@@ -305,6 +311,26 @@ static void test_device_memory(void **state)
 	assert_int_equal(ibv_free_dm(dm), EBUSY);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	assert_int_equal(ibv_free_dm(dm), 0);
+}
+
+/* A child may have some of its own, and lets the parent's be. */
+static void test_device_memory_in_a_child(void **state)
+{
+	struct rig *r = *state;
+	struct ibv_alloc_dm_attr attr = { .length = 64 };
+	struct ibv_dm *ours = ibv_alloc_dm(r->ctx, &attr), *childs;
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		childs = ibv_alloc_dm(r->ctx, &attr);
+		_exit(!childs || ibv_memcpy_to_dm(childs, 0, r->buffer, 64) ||
+		      ibv_free_dm(childs) || ibv_free_dm(ours));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(ibv_memcpy_to_dm(ours, 0, r->buffer, 64), 0);
+	assert_int_equal(ibv_free_dm(ours), 0);
 }
 
 /* As much as the device says there is, not a byte more, and all of it again. */
@@ -381,6 +407,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_on_demand_implicit, rig_setup, rig_teardown),
 		cmocka_unit_test_setup_teardown(test_advise, rig_setup, rig_teardown),
 		cmocka_unit_test_setup_teardown(test_device_memory, rig_setup, rig_teardown),
+		cmocka_unit_test_setup_teardown(test_device_memory_in_a_child, rig_setup,
+						rig_teardown),
 		cmocka_unit_test_setup_teardown(test_device_memory_limits, rig_setup, rig_teardown),
 		cmocka_unit_test_setup_teardown(test_dmabuf, rig_setup, rig_teardown),
 	};

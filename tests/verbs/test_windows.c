@@ -149,7 +149,9 @@ static void type_1(void **state)
 {
 	struct state *s = *state;
 	struct ibv_mw *mw = make(s, IBV_MW_TYPE_1);
-	const unsigned rw = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	/* Local write is a flag of regions: accepted, and nothing. */
+	const unsigned rw =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	uint32_t old;
 
 	memset(s->r->buffer, 'w', WINDOW_LEN);
