@@ -85,6 +85,7 @@ int dev_query_device_ex(struct dev_context *ctx, struct ibv_device_attr_ex *attr
 		.max_dm_size = DEV_DM_MAX,
 		.completion_timestamp_mask = UINT64_MAX,
 		.hca_core_clock = NS_PER_SEC / 1000, /* kHz */
+		.xrc_odp_caps = odp_connected | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC,
 		.phys_port_cnt_ex = 1,
 	};
 

@@ -291,6 +291,7 @@ static void test_on_demand_capabilities(void **state)
 	assert_int_equal(attr.odp_caps.per_transport_caps.rc_odp_caps,
 			 connected | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC);
 	assert_int_equal(attr.odp_caps.per_transport_caps.uc_odp_caps, connected);
+	assert_int_equal(attr.xrc_odp_caps, attr.odp_caps.per_transport_caps.rc_odp_caps);
 	assert_non_null(mr);
 	for (int rc = 0; rc < 2; rc++) {
 		struct rig_pair p = rig_pair_make(r, rc ? IBV_QPT_RC : IBV_QPT_UC);
