@@ -169,6 +169,7 @@ SPECIALS = [
     (specials.capture,              "net4",          "net6 netll host4 lo4"),
     (specials.pyverbs_objects,      "host4",         "net4 lo6 root@lo4"),
     (specials.pyverbs_traffic,      "host4",         "host6 lo4 lo6 root@host4"),
+    (specials.pyverbs_features,     "host4",         "lo6 root@lo4"),
     (specials.ucx,                  "host4",         "net4 host6 lo4 root@lo6"),
     (specials.two_programs,         "host4",         "net4 lo4 root@net6"),
     (specials.eight_pairs,          "host4",         "net4 netll lo4"),

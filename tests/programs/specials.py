@@ -138,6 +138,13 @@ def pyverbs_traffic(r, place, user):
     require("all traffic" in text, "the script did not reach its end")
 
 
+def pyverbs_features(r, place, user):
+    host, device, gid = client_end(place)
+    text = r.run(host, user, ["/usr/bin/python3", os.path.join(r.tests, "py_features.py"), device,
+                              str(gid)])
+    require("all features" in text, "the script did not reach its end")
+
+
 def ucx(r, place, user):
     """UCX finds the device by its files, and its own test passes on RC and on UD queue pairs."""
     for transport in ("rc_v", "ud_v"):
