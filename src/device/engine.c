@@ -13,7 +13,6 @@
 #include <sched.h>
 #include <time.h>
 
-
 #define RECEIVE_BUDGET	   16 /* bursts in one step */
 #define TRANSMIT_VISITS	   64 /* QPs served between two looks at the socket */
 #define POLLS_BEFORE_YIELD 64 /* empty ones in a row */
