@@ -12,6 +12,8 @@
 #include "base/log.h"
 #include "base/settings.h"
 #include "device/device.h"
+#include "device/mr_fault.h"
+#include "device/xrc.h"
 
 unsigned dev_fork_generation;
 
@@ -24,10 +26,14 @@ static void before_fork(void)
 {
 	pthread_mutex_lock(&open_lock);
 	dev_list_lock();
+	xrc_fork_lock(true);
+	mr_fault_fork_lock(true);
 }
 
 static void after_fork_in_parent(void)
 {
+	mr_fault_fork_lock(false);
+	xrc_fork_lock(false);
 	dev_list_unlock();
 	pthread_mutex_unlock(&open_lock);
 }
@@ -35,6 +41,8 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
 	dev_fork_generation++;
+	mr_fault_fork_lock(false);
+	xrc_fork_lock(false);
 	dev_list_abandon_contexts();
 	dev_list_unlock();
 	pthread_mutex_unlock(&open_lock);

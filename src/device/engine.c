@@ -13,12 +13,15 @@
 #include <sched.h>
 #include <time.h>
 
-#define RECEIVE_BUDGET	   16 /* bursts in one step */
-#define TRANSMIT_VISITS	   64 /* QPs served between two looks at the socket */
-#define POLLS_BEFORE_YIELD 64 /* empty ones in a row */
-#define POLLS_PER_YIELD	   8
+#define RECEIVE_BUDGET	16 /* bursts in one step */
+#define TRANSMIT_VISITS 64 /* QPs served between two looks at the socket */
+/* Empty polls in a row, counted as the time they take: one of the sockets is 16 of the rings alone. */
+#define POLLS_BEFORE_YIELD 1024
+#define POLLS_PER_YIELD	   128
+#define POLL_OF_SOCKETS	   16
+#define HELD_MAX	   32
 #define SELF_ROUNDS	   4
-#define SOCKET_STEPS	   64
+#define SOCKET_STEPS	   512
 #define SOCKETS_HOT	   64
 #define WINDOW_MIN	   (64u << 10)
 #define WINDOW_MAX	   (512u << 10)
@@ -63,6 +66,7 @@ static void collect_kicked(struct engine *e)
 {
 	struct engine_qp *eqp, *next;
 
+	e->held = 0;
 	if (!atomic_load(&e->kicked))
 		return;
 	for (eqp = atomic_exchange(&e->kicked, NULL); eqp; eqp = next) {
@@ -145,11 +149,9 @@ static int receive(struct engine *e, bool polled)
 {
 	int bursts = shm_receive(e->port, RECEIVE_BUDGET), from_sockets;
 
-	if (bursts)
-		e->ring_ns = e->now_ns;
-
 	if (polled && shm_busy(e->port) && !e->sockets_hot && e->steps % SOCKET_STEPS)
 		return bursts;
+	e->looked = true;
 	from_sockets = port_receive(e->port, RECEIVE_BUDGET);
 	if (from_sockets)
 		e->sockets_hot = SOCKETS_HOT;
@@ -178,6 +180,9 @@ bool engine_step(struct engine *e, bool may_defer)
 		return false;
 	e->now_ns = engine_now_ns();
 	bursts = receive(e, may_defer);
+	e->bursts += (unsigned)bursts;
+	if (bursts)
+		e->received_ns = e->now_ns;
 	shm_expire(e->port, e->now_ns);
 	lanes_unpark(e);
 	if (e->fault) {
@@ -224,28 +229,54 @@ void engine_lock(struct engine *e)
 	pthread_mutex_lock(&e->lock);
 }
 
-static void serve_kicked(struct engine *e)
+/*
+ * A program that polls posts one work request after the other while earlier ones are on their way:
+ * sent one by one, each small packet costs a system call here, and one for its acknowledgement there.
+ * They wait for its next poll, or until there are some.
+ */
+static bool hold(struct engine *e)
 {
-	if (atomic_load(&e->kicked))
+	const struct engine_qp *eqp = atomic_load(&e->kicked);
+
+	if (!e->dozing || e->held >= HELD_MAX || e->ready_first || e->fault)
+		return false;
+	for (; eqp; eqp = eqp->next_queued)
+		if (eqp->link || !qp_outstanding(&eqp->qp))
+			return false;
+	return true;
+}
+
+/* True: what was kicked waits. */
+static bool serve_kicked(struct engine *e)
+{
+	if (atomic_load(&e->kicked)) {
+		if (hold(e)) {
+			e->held++;
+			return true;
+		}
 		e->deferred = false;
+	}
 	collect_kicked(e);
 	if (e->ready_first && !e->blocked && !e->deferred) {
 		e->now_ns = engine_now_ns();
 		engine_transmit(e);
 	}
+	return false;
 }
 
 void engine_unlock(struct engine *e)
 {
+	bool held;
+
 	/*
 	 * Whoever kicks while the lock is taken leaves it to the holder: look before letting go,
 	 * and after, since a kick may have come in between.
 	 */
 	do {
-		serve_kicked(e);
+		held = serve_kicked(e);
 		engine_thread_remind(e);
 		pthread_mutex_unlock(&e->lock);
-	} while (atomic_load(&e->kicked) && pthread_mutex_trylock(&e->lock) == 0);
+	} while (!held && atomic_load(&e->kicked) && pthread_mutex_trylock(&e->lock) == 0);
 }
 
 void engine_kick(struct engine *e, struct engine_qp *eqp)
@@ -257,18 +288,22 @@ void engine_kick(struct engine *e, struct engine_qp *eqp)
 
 void engine_poll(struct engine *e)
 {
-	bool busy;
+	unsigned cost;
+	bool yield;
 
 	atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
 	if (pthread_mutex_trylock(&e->lock))
 		return;
-	busy = engine_step(e, true);
-	e->empty_polls = busy ? 0 : e->empty_polls + 1;
-	busy = e->empty_polls < POLLS_BEFORE_YIELD || e->empty_polls % POLLS_PER_YIELD;
+	e->looked = false;
+	if (engine_step(e, true))
+		e->empty_polls = 0;
+	cost = e->looked ? POLL_OF_SOCKETS : 1;
+	e->empty_polls += cost;
+	yield = e->empty_polls >= POLLS_BEFORE_YIELD && e->empty_polls % POLLS_PER_YIELD < cost;
 	engine_unlock(e);
 	/* With more runnable threads than cores, the peer that this program waits for may need this
 	 * core. */
-	if (!busy)
+	if (yield)
 		sched_yield();
 }
 
@@ -319,6 +354,7 @@ static void pay_debts(struct engine *e)
 {
 	e->now_ns = engine_now_ns();
 	e->deferred = false;
+	collect_kicked(e);
 	if (!e->blocked || flush(e))
 		engine_transmit(e);
 }

@@ -39,7 +39,10 @@ struct engine {
 	uint32_t empty_polls; /* in a row */
 	bool blocked;	      /* the socket was full: the outbox waits */
 	unsigned steps;	      /* of polling programs */
-	uint64_t ring_ns;     /* when a ring had something last */
+	uint64_t received_ns; /* when something came in last */
+	unsigned bursts;      /* that came in, running */
+	unsigned held;	      /* posts that wait for the program's next call */
+	bool looked;	      /* the step looked at the sockets */
 	unsigned sockets_hot; /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;
 	/* lanes.c */

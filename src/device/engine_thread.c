@@ -3,7 +3,7 @@
  * The background thread: makes progress while the program computes or sleeps, and uses no CPU when
  * there is none to make. While a program polls in a loop (it drives the steps itself, without a
  * thread switch per packet) or sits in engine_wait_fd(), the thread leaves the sockets alone and
- * only looks now and then whether that is still so: it takes over at most SPIN_CHECK_NS later.
+ * only looks now and then whether that is still so: it takes over at most SPIN_CHECK_MAX_NS later.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,14 +17,19 @@
 #include "base/log.h"
 #include "device/engine_internal.h"
 
-#define SPIN_CHECK_NS	 (250 * NS_PER_US)
-#define LINGER_NS	 (50 * NS_PER_US) /* awake for the next message of a busy ring */
-#define LINGER_ROUNDS	 8
-#define WAITER_CHECK_NS	 NS_PER_MS
-#define PARK_AFTER_NS	 (100 * NS_PER_MS)
-#define WINDOW_NS	 (100 * NS_PER_US)
-#define SPIN_INTERVAL_NS (20 * NS_PER_US) /* polls that often on the average are a polling loop */
-#define SPIN_STEPS	 4		  /* and so are polls this many steps apart */
+#define SPIN_CHECK_NS	  (250 * NS_PER_US)
+#define SPIN_CHECK_MAX_NS (1 * NS_PER_MS)
+#define DOUBTS		  3
+#define DOUBT_WITHIN_NS	  (10 * NS_PER_MS)
+#define NO_LOOP_MIN_NS	  (50 * NS_PER_MS)
+#define NO_LOOP_MAX_NS	  NS_PER_SEC
+#define LINGER_NS	  (50 * NS_PER_US) /* awake for the next message */
+#define LINGER_ROUNDS	  8
+#define WAITER_CHECK_NS	  NS_PER_MS
+#define PARK_AFTER_NS	  (100 * NS_PER_MS)
+#define WINDOW_NS	  (100 * NS_PER_US)
+#define SPIN_INTERVAL_NS  (20 * NS_PER_US) /* polls that often on the average are a polling loop */
+#define SPIN_STEPS	  4		   /* and so are polls this many steps apart */
 
 /* Time until then as poll(2) and ppoll(2) take it; NULL: no limit. */
 static struct timespec *time_until(uint64_t due_ns, struct timespec *t)
@@ -71,9 +76,32 @@ struct watcher {
 	uint64_t since_ns;
 	uint32_t polls;
 	bool spinning;
+	bool stood_by;	   /* for a polling loop, since the last step of ours */
+	uint64_t check_ns; /* how long to stand by before the next look */
+	/* Polling loops that let packets wait: how often lately, and until when we believe in none. */
+	unsigned doubts;
+	uint64_t doubt_ns, no_loop_until_ns, no_loop_ns;
 	uint32_t waits;		 /* engine_wait_fd calls that ended, as seen last ... */
 	uint64_t waits_since_ns; /* ... and since when there were no more */
 };
+
+/*
+ * A program that waits for a WRITE watches its memory, and polls only for its own completions: often
+ * enough for a loop, but not when it matters. Packets that waited while we stood by tell.
+ */
+static void distrust(struct watcher *w, uint64_t now)
+{
+	w->doubts = now - w->doubt_ns < DOUBT_WITHIN_NS ? w->doubts + 1 : 1;
+	w->doubt_ns = now;
+	if (w->doubts < DOUBTS)
+		return;
+	w->doubts = 0;
+	w->no_loop_ns =
+		now < w->no_loop_until_ns + w->no_loop_ns ? w->no_loop_ns * 2 : NO_LOOP_MIN_NS;
+	if (w->no_loop_ns > NO_LOOP_MAX_NS)
+		w->no_loop_ns = NO_LOOP_MAX_NS;
+	w->no_loop_until_ns = now + w->no_loop_ns;
+}
 
 /* Somebody else drives: polls in a loop, or waits on the sockets himself. */
 static bool others_drive(struct engine *e, struct watcher *w)
@@ -84,6 +112,7 @@ static bool others_drive(struct engine *e, struct watcher *w)
 
 	if (now - w->since_ns >= WINDOW_NS) {
 		w->spinning =
+			now >= w->no_loop_until_ns &&
 			(uint64_t)(polls - w->polls) * e->spin_interval_ns >= now - w->since_ns;
 		w->since_ns = now;
 		w->polls = polls;
@@ -114,12 +143,12 @@ static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
 }
 
 /*
- * Nothing is left to do, but a ring was busy a moment ago: what comes next is seen sooner, and costs
- * its sender no wake-up, if we stay awake.
+ * Nothing is left to do, but something came a moment ago: what comes next is seen sooner, and costs
+ * no wake-up, if we stay awake.
  */
 static bool lingers(const struct engine *e)
 {
-	return e->ring_ns && e->now_ns - e->ring_ns < LINGER_NS;
+	return e->received_ns && engine_now_ns() - e->received_ns < LINGER_NS;
 }
 
 /*
@@ -140,19 +169,29 @@ static void learn_step_cost(struct engine *e)
 }
 
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
-static bool drive(struct engine *e, uint64_t *due_ns)
+static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 {
+	unsigned before;
+	bool held;
 	bool busy, lingering, linger = false;
 
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
-	 * left. */
-	if (pthread_mutex_trylock(&e->lock)) {
+	 * left. Unless he isn't there when packets come, as we learnt. */
+	if (w->no_loop_until_ns && engine_now_ns() < w->no_loop_until_ns) {
+		engine_lock(e);
+	} else if (pthread_mutex_trylock(&e->lock)) {
 		handle_events(e, e->idle_epoll_fd, engine_now_ns() + SPIN_CHECK_NS);
 		return true;
 	}
 	e->dozing = false;
 	lingering = lingers(e);
+	before = e->bursts;
+	held = e->held > 0;
 	busy = engine_step(e, lingering);
+	if (w->stood_by && (held || e->bursts != before))
+		distrust(w, e->now_ns);
+	w->stood_by = false;
+	w->check_ns = SPIN_CHECK_NS;
 	if (!busy && !lingering)
 		learn_step_cost(e);
 	if (!busy)
@@ -169,11 +208,15 @@ static bool drive(struct engine *e, uint64_t *due_ns)
  * past a deadline that another thread's post has set, so then they are ours. A waiter that has been
  * waiting for long is left to wait: when he comes back he wakes us.
  */
-static void stand_by(struct engine *e, const struct watcher *w)
+static void stand_by(struct engine *e, struct watcher *w)
 {
 	uint64_t now = engine_now_ns();
-	uint64_t until = now + (w->spinning ? SPIN_CHECK_NS : WAITER_CHECK_NS);
+	uint64_t until = now + (w->spinning ? w->check_ns : WAITER_CHECK_NS);
 	uint64_t due = TIME_NEVER;
+
+	w->stood_by = w->stood_by || w->spinning;
+	if (w->spinning && w->check_ns < SPIN_CHECK_MAX_NS)
+		w->check_ns *= 2;
 
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		due = engine_next_due_ns(e);
@@ -195,13 +238,13 @@ static void stand_by(struct engine *e, const struct watcher *w)
 	handle_events(e, e->idle_epoll_fd, until);
 	atomic_store(&e->parked, false);
 	if (!w->spinning && engine_now_ns() >= due)
-		drive(e, &due);
+		drive(e, w, &due);
 }
 
 static void *run(void *arg)
 {
 	struct engine *e = arg;
-	struct watcher watcher = { 0 };
+	struct watcher watcher = { .check_ns = SPIN_CHECK_NS };
 	uint64_t due = 0;
 
 	while (!atomic_load(&e->stopping)) {
@@ -209,7 +252,7 @@ static void *run(void *arg)
 		do {
 			while (others_drive(e, &watcher) && !atomic_load(&e->stopping))
 				stand_by(e, &watcher);
-		} while (drive(e, &due) && !atomic_load(&e->stopping));
+		} while (drive(e, &watcher, &due) && !atomic_load(&e->stopping));
 	}
 	return NULL;
 }

@@ -97,3 +97,11 @@ void mr_fault_watch(void)
 		watch(i);
 	pthread_mutex_unlock(&lock);
 }
+
+void mr_fault_fork_lock(bool take)
+{
+	if (take)
+		pthread_mutex_lock(&lock);
+	else
+		pthread_mutex_unlock(&lock);
+}

@@ -8,7 +8,12 @@
 #ifndef ROCELINK_DEVICE_MR_FAULT_H
 #define ROCELINK_DEVICE_MR_FAULT_H
 
+#include <stdbool.h>
+
 /* At every registration: the program may have set handlers of its own since the last. */
 void mr_fault_watch(void);
+
+/* Around a fork, so that the child finds the lock free. */
+void mr_fault_fork_lock(bool take);
 
 #endif

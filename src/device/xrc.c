@@ -203,3 +203,11 @@ int dev_xrcd_close(struct ibv_xrcd *ibv)
 	dev_xrcd_release(xrcd);
 	return 0;
 }
+
+void xrc_fork_lock(bool take)
+{
+	if (take)
+		pthread_mutex_lock(&domains_lock);
+	else
+		pthread_mutex_unlock(&domains_lock);
+}

@@ -41,4 +41,7 @@ struct recv_queue *xrc_find_srq(void *domain, uint32_t srqn);
 void xrc_srq_add(struct dev_srq *srq);
 void xrc_srq_remove(struct dev_srq *srq);
 
+/* Around a fork, so that the child finds the lock free. */
+void xrc_fork_lock(bool take);
+
 #endif

@@ -12,8 +12,12 @@ static _Thread_local struct {
 	volatile sig_atomic_t on;
 } guard __attribute__((tls_model("initial-exec")));
 
+/* Address 0 may be what the program registered: memcpy() of it is a fault like any other, not a mistake
+ * of ours. */
+#define MAY_BE_NULL __attribute__((no_sanitize("undefined")))
+
 /* The signal mask needn't be saved: the handler runs with SA_NODEFER and blocks nothing. */
-bool mem_guard_copy(void *dst, const void *src, size_t len)
+MAY_BE_NULL bool mem_guard_copy(void *dst, const void *src, size_t len)
 {
 	if (sigsetjmp(guard.before, 0))
 		return false;
@@ -25,7 +29,7 @@ bool mem_guard_copy(void *dst, const void *src, size_t len)
 	return true;
 }
 
-bool mem_guard_use(void *host, void (*use)(void *host, void *arg), void *arg)
+MAY_BE_NULL bool mem_guard_use(void *host, void (*use)(void *host, void *arg), void *arg)
 {
 	if (sigsetjmp(guard.before, 0))
 		return false;

@@ -402,6 +402,11 @@ uint64_t qp_next_deadline(const struct qp *qp)
 	return retry_next_deadline(&qp->retry);
 }
 
+bool qp_outstanding(const struct qp *qp)
+{
+	return psn_diff(qp->req.max, qp->comp.una) > 0;
+}
+
 bool qp_idle(const struct qp *qp)
 {
 	return requester_idle(qp) && responder_idle(qp) &&

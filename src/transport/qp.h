@@ -160,6 +160,9 @@ void qp_unbind(struct qp *qp);
 /* A send failed: to ERR, or with UC and UD to SQE. */
 void qp_send_error(struct qp *qp);
 
+/* Was something sent that awaits its acknowledgement? */
+bool qp_outstanding(const struct qp *qp);
+
 /* May this QP take part in any transfer? For destroy and for tests: everything is at rest. */
 bool qp_idle(const struct qp *qp);
 
