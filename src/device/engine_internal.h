@@ -63,13 +63,14 @@ struct engine {
 
 	/* The background thread. */
 	pthread_t thread;
-	int wake_fd;		   /* eventfd */
-	int epoll_fd;		   /* wake_fd, the port, netmon */
-	int idle_epoll_fd;	   /* the same without the port */
-	struct netmon *netmon;	   /* or NULL: changes aren't followed */
-	uint64_t wake_ns;	   /* under the lock: when the thread wakes by itself */
-	uint64_t step_cost_ns;	   /* of one that finds nothing; only the thread writes it */
-	uint64_t spin_interval_ns; /* polls that often are a polling loop */
+	int wake_fd;	       /* eventfd */
+	int epoll_fd;	       /* wake_fd, the port, netmon */
+	int idle_epoll_fd;     /* the same without the port */
+	struct netmon *netmon; /* or NULL: changes aren't followed */
+	uint64_t wake_ns;      /* under the lock: when the thread wakes by itself */
+	uint64_t step_cost_ns; /* of one that finds nothing; only the thread writes it */
+	_Atomic uint64_t crowded_until_ns; /* until then, staying awake is no use */
+	uint64_t spin_interval_ns;	   /* polls that often are a polling loop */
 	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
 	bool deferred; /* under the lock: replies wait for the program's next call; only while
 			  dozing */

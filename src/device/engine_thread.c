@@ -23,6 +23,8 @@
 #define DOUBT_WITHIN_NS	  (10 * NS_PER_MS)
 #define NO_LOOP_MIN_NS	  (50 * NS_PER_MS)
 #define NO_LOOP_MAX_NS	  NS_PER_SEC
+#define CROWDED_NS	  (20 * NS_PER_US)
+#define CROWDED_FOR_NS	  (10 * NS_PER_MS)
 #define LINGER_NS	  (50 * NS_PER_US) /* awake for the next message */
 #define LINGER_ROUNDS	  8
 #define WAITER_CHECK_NS	  NS_PER_MS
@@ -103,6 +105,11 @@ static void distrust(struct watcher *w, uint64_t now)
 	w->no_loop_until_ns = now + w->no_loop_ns;
 }
 
+static bool in_no_loop(const struct watcher *w)
+{
+	return w->no_loop_until_ns && engine_now_ns() < w->no_loop_until_ns;
+}
+
 /* Somebody else drives: polls in a loop, or waits on the sockets himself. */
 static bool others_drive(struct engine *e, struct watcher *w)
 {
@@ -148,7 +155,23 @@ static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
  */
 static bool lingers(const struct engine *e)
 {
-	return e->received_ns && engine_now_ns() - e->received_ns < LINGER_NS;
+	uint64_t now = engine_now_ns();
+
+	return e->received_ns && now - e->received_ns < LINGER_NS &&
+	       now >= atomic_load_explicit(&e->crowded_until_ns, memory_order_relaxed);
+}
+
+/* Let others run. When they do for long, staying awake keeps nobody's wake-up away: a thread that
+ * sleeps gets the processor sooner than one that gave it away. */
+static void give_way(struct engine *e)
+{
+	uint64_t began = engine_now_ns(), ended;
+
+	sched_yield();
+	ended = engine_now_ns();
+	if (ended - began > CROWDED_NS)
+		atomic_store_explicit(&e->crowded_until_ns, ended + CROWDED_FOR_NS,
+				      memory_order_relaxed);
 }
 
 /*
@@ -177,14 +200,14 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
 	 * left. Unless he isn't there when packets come, as we learnt. */
-	if (w->no_loop_until_ns && engine_now_ns() < w->no_loop_until_ns) {
+	if (in_no_loop(w)) {
 		engine_lock(e);
 	} else if (pthread_mutex_trylock(&e->lock)) {
 		handle_events(e, e->idle_epoll_fd, engine_now_ns() + SPIN_CHECK_NS);
 		return true;
 	}
 	e->dozing = false;
-	lingering = lingers(e);
+	lingering = !in_no_loop(w) && lingers(e);
 	before = e->bursts;
 	held = e->held > 0;
 	busy = engine_step(e, lingering);
@@ -195,11 +218,11 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 	if (!busy && !lingering)
 		learn_step_cost(e);
 	if (!busy)
-		busy = (linger = lingers(e)) || !lanes_sleep(e);
+		busy = (linger = !in_no_loop(w) && lingers(e)) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
 	engine_unlock(e);
 	if (linger)
-		sched_yield();
+		give_way(e);
 	return busy;
 }
 
@@ -375,7 +398,7 @@ int engine_wait_fd(struct engine *e, int fd)
 			due = engine_next_due_ns(e);
 		engine_unlock(e);
 		if (linger)
-			sched_yield();
+			give_way(e);
 		/* Nothing came to us; another thread may have made the descriptor readable. */
 		if (linger && ++rounds % LINGER_ROUNDS)
 			continue;
