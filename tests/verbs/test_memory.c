@@ -169,10 +169,15 @@ static void count_and_leave(int sig, siginfo_t *info, void *context)
 }
 
 /* A fault of the program's own: what it does is meant. */
-__attribute__((no_sanitize("undefined"))) static void fault_here(void)
+__attribute__((no_sanitize("undefined"))) static void touch_nothing(void)
+{
+	*(volatile char *)NULL = 0;
+}
+
+static void fault_here(void)
 {
 	if (sigsetjmp(back, 1) == 0)
-		*(volatile char *)NULL = 0;
+		touch_nothing();
 }
 
 /* The program's handler from before gets the program's faults, again and again, and none of the
@@ -239,7 +244,7 @@ static void plain_fault(struct rig *r)
 	(void)r;
 	no_core();
 	register_something();
-	*(volatile char *)NULL = 0;
+	touch_nothing();
 }
 
 static void ring_fault(struct rig *r)
@@ -251,7 +256,7 @@ static void ring_fault(struct rig *r)
 	register_something();
 	sigaction(SIGSEGV, &mine, &ours);
 	register_something();
-	*(volatile char *)NULL = 0;
+	touch_nothing();
 }
 
 static void sent_signal(struct rig *r)
