@@ -213,7 +213,9 @@ static int check_memory(struct pp *pp)
 			rc = pp_check(pp, pp_recv_slot(pp, 0, seq), seq, true);
 	if (pp->plan.op != PP_FETCH_ADD && pp->plan.op != PP_CMP_SWAP)
 		return rc;
-	memcpy(&value, pp_recv_slot(pp, 0, 0), sizeof(value));
+	/* As the adapter wrote it. */
+	value = __atomic_load_n((const uint64_t *)(const void *)pp_recv_slot(pp, 0, 0),
+				__ATOMIC_ACQUIRE);
 	if (value != total)
 		return pp_fail(&pp->err, ROCELINK_PROTOCOL,
 			       "verify: after %llu atomics the value is %llu",

@@ -25,26 +25,27 @@ static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
 static void before_fork(void)
 {
 	pthread_mutex_lock(&open_lock);
-	dev_list_lock();
+	/* Opening a domain keeps its device on the list: that lock is the inner one. */
 	xrc_fork_lock(true);
 	mr_fault_fork_lock(true);
+	dev_list_lock();
 }
 
 static void after_fork_in_parent(void)
 {
+	dev_list_unlock();
 	mr_fault_fork_lock(false);
 	xrc_fork_lock(false);
-	dev_list_unlock();
 	pthread_mutex_unlock(&open_lock);
 }
 
 static void after_fork_in_child(void)
 {
 	dev_fork_generation++;
-	mr_fault_fork_lock(false);
-	xrc_fork_lock(false);
 	dev_list_abandon_contexts();
 	dev_list_unlock();
+	mr_fault_fork_lock(false);
+	xrc_fork_lock(false);
 	pthread_mutex_unlock(&open_lock);
 }
 
