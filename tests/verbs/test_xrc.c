@@ -552,7 +552,8 @@ int main(void)
 		TEST(memory_is_the_srqs),
 		TEST(domains),
 		TEST(shared_by_file),
-#ifndef __SANITIZE_THREAD__ /* which doesn't know threads of a forked child */
+/* Neither sanitizer knows threads of a forked child. */
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 		TEST(not_across_processes),
 #endif
 		TEST(wrong_uses),
