@@ -206,7 +206,7 @@ int fault_plan_parse(struct fault_plan *plan, const char *text, char *error, siz
 		snprintf(error, error_len, "it must be a list such as loss=1%%,delay=2ms,seed=42");
 		return -EINVAL;
 	}
-	strcpy(copy, text);
+	memcpy(copy, text, strlen(text) + 1);
 	do {
 		comma = strchr(item, ',');
 		if (comma)

@@ -300,8 +300,8 @@ int session_plain_refusal(const void *data, size_t len, struct rocelink_error *e
 {
 	static const uint8_t nonce[NONCE_LEN];
 	struct rocelink_error why;
-	struct session s;
-	struct message m;
+	struct session s = { 0 };
+	struct message m = { 0 };
 	int rc;
 
 	session_init(&s, ROCELINK_ACTIVE, nonce, false, ROCELINK_COMPAT_NONE);

@@ -63,16 +63,15 @@ int fault_create(struct fault_injector **out, const struct fault_plan *plan, uin
 	return 0;
 }
 
-static void forget(struct way *w, struct held *h)
+static void forget_first(struct way *w)
 {
-	if (h->prev)
-		h->prev->next = h->next;
+	struct held *h = w->first;
+
+	w->first = h->next;
+	if (w->first)
+		w->first->prev = NULL;
 	else
-		w->first = h->next;
-	if (h->next)
-		h->next->prev = h->prev;
-	else
-		w->last = h->prev;
+		w->last = NULL;
 	w->held_bytes -= h->len;
 	free(h);
 }
@@ -83,7 +82,7 @@ void fault_destroy(struct fault_injector *f)
 		return;
 	for (int d = 0; d < FAULT_DIRECTIONS; d++)
 		while (f->ways[d].first)
-			forget(&f->ways[d], f->ways[d].first);
+			forget_first(&f->ways[d]);
 	outbox_destroy(&f->out);
 	free(f);
 }
@@ -215,7 +214,7 @@ static void send_due(struct fault_injector *f, uint64_t now_ns)
 
 		if (!put(f, &h->path, h->corrupt, h->data, h->len))
 			return;
-		forget(w, h);
+		forget_first(w);
 	}
 }
 
@@ -278,7 +277,7 @@ static void deliver_due(struct fault_injector *f, uint64_t now_ns,
 		struct held *h = w->first;
 
 		deliver_one(&h->path, h->data, h->len, deliver, arg);
-		forget(w, h);
+		forget_first(w);
 	}
 }
 
