@@ -227,29 +227,32 @@ static void a_sleeper_is_woken_through_its_descriptor(void **state)
 	assert_false(endpoint_readable(&t->b));
 }
 
-/* Memory that its sender could take away, of another size, or not what it says. */
+/* Memory that its sender could take away, of another size, or not what it says; and, so that nothing
+ * else is what is refused, memory that is right. */
 static void bad_memory_is_refused(void **state)
 {
+	enum { SHORT, UNSEALED, EMPTY, RIGHT, KINDS };
+	const uint32_t magic = 0x726c6b31; /* as in shm.c */
 	struct two *t = *state;
 	int pair[2], fd;
 
-	enum { SHORT, UNSEALED, EMPTY, KINDS };
-
 	for (int kind = 0; kind < KINDS; kind++) {
 		off_t size = kind == SHORT ? 4096 : (off_t)shm_memory_size();
-		char byte;
+		char byte = 0;
 
 		assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
 		fd = memfd_create("test", MFD_ALLOW_SEALING);
 		assert_int_equal(ftruncate(fd, size), 0);
+		if (kind != EMPTY)
+			assert_int_equal(pwrite(fd, &magic, sizeof(magic), 0), sizeof(magic));
 		if (kind != UNSEALED)
 			assert_int_equal(
 				fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL),
 				0);
 		shm_offered(t->a.port, fd, pair[1]);
-		assert_int_equal(port_stats(t->a.port)->links, 0);
-		/* The refusal is the end of the socket; both descriptors are closed. */
-		assert_int_equal(recv(pair[0], &byte, 1, 0), 0);
+		assert_int_equal(port_stats(t->a.port)->links, kind == RIGHT);
+		/* The refusal is the end of the socket; the memory's descriptor is closed. */
+		assert_int_equal(recv(pair[0], &byte, 1, 0), kind == RIGHT);
 		assert_int_equal(fcntl(fd, F_GETFD), -1);
 		close(pair[0]);
 	}
