@@ -86,7 +86,7 @@ static void limit(void **state)
 struct resizer {
 	struct ibv_srq *srq;
 	_Atomic bool stop;
-	unsigned done;
+	_Atomic unsigned done;
 };
 
 static void *resize(void *arg)
