@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
+/* Making links and ending them; shm_traffic.c has what goes through them. */
 #include "net/shm.h"
 
 #include <errno.h>
@@ -12,49 +13,11 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "net/port_internal.h"
-#include "net/pring.h"
+#include "net/shm_internal.h"
 
 #define SEALS	      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define SEGMENT_MAGIC 0x726c6b31u /* changes with the layout */
 #define REFUSED_FOR_S 2		  /* a block whose owner refused is asked again after that */
-#define BURSTS_A_LINK 16
-#define ACCEPT	      'A'
-#define WAKE	      'W'
-
-/* What two processes share. Index 0 of the arrays is the offering side's: its blocks, and the ring
- * it produces. */
-struct segment {
-	uint32_t magic;
-	_Atomic uint64_t blocks[2][QPN_BLOCKS / 64];
-	struct pring_shared rings[2];
-};
-
-enum link_state { LINK_FREE, LINK_OFFERED, LINK_READY, LINK_REFUSED, LINK_DEAD };
-
-struct shm_link {
-	struct rx rx; /* our end of the socket pair; first, as epoll names it */
-	enum link_state state;
-	bool self;
-	unsigned side; /* our index in the segment's arrays */
-	unsigned refs;
-	unsigned block; /* offered to its owner */
-	uint64_t due_ns;
-	struct segment *segment;
-	struct pring_producer out;
-	struct pring_consumer in;
-};
-
-struct shm {
-	struct shm_link links[SHM_LINKS_MAX];
-	unsigned used;			      /* links[used ...] were never used */
-	unsigned next;			      /* to receive from */
-	uint8_t of_block[QPN_BLOCKS];	      /* index + 1 of the link to its owner; 0: not known */
-	uint32_t refused_until_s[QPN_BLOCKS]; /* seconds of the monotonic clock */
-	bool changed;
-	struct shm_link *self; /* to ourselves, or NULL */
-	unsigned pending;
-};
 
 static bool bit_get(_Atomic uint64_t *bits, unsigned n)
 {
@@ -157,7 +120,7 @@ static void set_up(struct shm_link *link, struct segment *segment, unsigned side
 	pring_consumer_init(&link->in, &segment->rings[link->self ? side : 1 - side]);
 }
 
-static void now_ready(struct port *port, struct shm_link *link)
+void shm_link_ready(struct port *port, struct shm_link *link)
 {
 	link->state = LINK_READY;
 	port->stats.links++;
@@ -171,7 +134,7 @@ static void remember_refusal(struct shm *shm, unsigned block, uint64_t now_ns)
 	shm->refused_until_s[block] = (uint32_t)(now_ns / NS_PER_SEC) + REFUSED_FOR_S;
 }
 
-static void refused(struct port *port, struct shm_link *link)
+void shm_link_refused(struct port *port, struct shm_link *link)
 {
 	log_info("the owner of QPN block %u doesn't take the same-host path: UDP it is",
 		 link->block);
@@ -179,7 +142,7 @@ static void refused(struct port *port, struct shm_link *link)
 	link_end(port, link, LINK_REFUSED);
 }
 
-static void died(struct port *port, struct shm_link *link, const char *why)
+void shm_link_died(struct port *port, struct shm_link *link, const char *why)
 {
 	log_info("same-host link %u: %s", shm_index(port, link), why);
 	link_end(port, link, LINK_DEAD);
@@ -284,7 +247,7 @@ static bool memory_is_right(int fd)
 
 static int accept_link(struct port *port, struct shm_link *link, int memory, int socket)
 {
-	const char yes = ACCEPT;
+	const char yes = SHM_ACCEPT;
 	struct segment *segment;
 	int ret;
 
@@ -311,7 +274,7 @@ void shm_offered(struct port *port, int memory, int socket)
 
 	close(memory);
 	if (!ret) {
-		now_ready(port, link);
+		shm_link_ready(port, link);
 		return;
 	}
 	log_debug("refused a same-host link: %s", strerror(-ret));
@@ -372,7 +335,7 @@ static struct shm_link *known_link(struct port *port, unsigned block)
 enum shm_state shm_state(struct port *port, struct shm_link *link, uint64_t now_ns)
 {
 	if (link->state == LINK_OFFERED && now_ns >= link->due_ns)
-		refused(port, link);
+		shm_link_refused(port, link);
 	switch (link->state) {
 	case LINK_OFFERED:
 		return SHM_PENDING;
@@ -435,152 +398,6 @@ void shm_release(struct shm_link *link)
 unsigned shm_index(const struct port *port, const struct shm_link *link)
 {
 	return (unsigned)(link - port->shm->links);
-}
-
-static void wake(const struct shm_link *link)
-{
-	const char byte = WAKE;
-
-	/* A full socket is as good: the peer has yet to read what wakes it. */
-	if (!link->self && send(link->rx.fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		log_trace("waking a same-host peer: errno %d", errno);
-}
-
-struct outbox *shm_outbox(struct port *port, struct shm_link *link)
-{
-	struct outbox *box = pring_open(&link->out);
-
-	if (!box && link->out.broken)
-		died(port, link, "the peer broke its ring");
-	return box;
-}
-
-bool shm_has_room(struct port *port, unsigned index)
-{
-	struct shm_link *link = &port->shm->links[index];
-
-	return link->state == LINK_READY && pring_has_room(&link->out);
-}
-
-void shm_publish(struct port *port, struct shm_link *link)
-{
-	const struct outbox *box = &link->out.box;
-
-	for (unsigned i = box->first_group; i < box->n_groups; i++)
-		port->stats.local_sent += box->groups[i].segments;
-	if (pring_publish(&link->out))
-		wake(link);
-}
-
-static int receive_link(struct port *port, struct shm_link *link, int budget)
-{
-	struct burst burst;
-	int n = 0;
-
-	while (n < budget && pring_peek(&link->in, &burst)) {
-		port->stats.local_received += burst_packets(&burst);
-		port->callbacks.receive(port->arg, &burst);
-		pring_consume(&link->in);
-		n++;
-	}
-	if (n && pring_wakes_producer(&link->in))
-		wake(link);
-	if (link->in.broken)
-		died(port, link, "the peer broke its ring");
-	return n;
-}
-
-int shm_receive(struct port *port, int budget)
-{
-	struct shm *shm = port->shm;
-	int bursts = 0;
-
-	if (!shm)
-		return 0;
-	for (unsigned i = 0; i < shm->used && bursts < budget; i++) {
-		struct shm_link *link;
-
-		if (++shm->next >= shm->used)
-			shm->next = 0;
-		link = &shm->links[shm->next];
-		if (link->state == LINK_READY)
-			bursts += receive_link(port, link, BURSTS_A_LINK);
-	}
-	return bursts;
-}
-
-bool shm_has_input(const struct port *port)
-{
-	struct shm *shm = port->shm;
-
-	for (unsigned i = 0; shm && i < shm->used; i++)
-		if (shm->links[i].state == LINK_READY && !pring_empty(&shm->links[i].in))
-			return true;
-	return false;
-}
-
-bool shm_waits_for_us(struct port *port)
-{
-	return port->shm && port->shm->self && !pring_empty(&port->shm->self->in);
-}
-
-bool shm_busy(const struct port *port)
-{
-	return port->shm && (port->stats.links || port->shm->self) && !port->shm->pending;
-}
-
-/* What the peer had sent before it went is delivered. */
-static void lost(struct port *port, struct shm_link *link)
-{
-	if (link->state == LINK_READY)
-		receive_link(port, link, RING_SLOTS);
-	if (link->state == LINK_READY)
-		died(port, link, "the peer is gone");
-}
-
-void shm_socket_event(struct port *port, struct rx *rx)
-{
-	struct shm_link *link = (struct shm_link *)(void *)rx;
-	char bytes[16];
-	ssize_t n;
-
-	while (rx->fd >= 0) {
-		n = recv(rx->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-		if (n < 0)
-			return;
-		if (n == 0 && link->state == LINK_OFFERED)
-			refused(port, link);
-		else if (n == 0)
-			lost(port, link);
-		else if (link->state == LINK_OFFERED && bytes[0] == ACCEPT) {
-			port->shm->pending--;
-			now_ready(port, link);
-		}
-	}
-}
-
-bool shm_sleep(struct port *port, const bool full[SHM_LINKS_MAX])
-{
-	struct shm *shm = port->shm;
-	bool quiet = true;
-
-	for (unsigned i = 0; shm && i < shm->used && quiet; i++) {
-		struct shm_link *link = &shm->links[i];
-
-		if (link->state == LINK_READY)
-			quiet = pring_consumer_sleeps(&link->in, true) &&
-				(!full[i] || pring_producer_sleeps(&link->out));
-	}
-	return quiet;
-}
-
-void shm_awake(struct port *port)
-{
-	struct shm *shm = port->shm;
-
-	for (unsigned i = 0; shm && i < shm->used; i++)
-		if (shm->links[i].state == LINK_READY)
-			pring_consumer_sleeps(&shm->links[i].in, false);
 }
 
 bool shm_changed(struct port *port)
