@@ -13,9 +13,9 @@ int dev_ah_create(struct ibv_pd *ibv_pd, const struct ibv_ah_attr *attr, struct 
 	struct dev_ah *ah;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
-	ah = calloc(1, sizeof(*ah));
+	ah = dev_zalloc(sizeof(*ah));
 	if (!ah)
 		return -ENOMEM;
 	rc = dev_path_resolve(ctx->dev, attr, &ah->path, why, sizeof(why));
@@ -27,7 +27,7 @@ int dev_ah_create(struct ibv_pd *ibv_pd, const struct ibv_ah_attr *attr, struct 
 	ah->pd = pd;
 	ah->ibv.context = ibv_pd->context;
 	ah->ibv.pd = ibv_pd;
-	dev_object_add(ctx, DEV_AH, &ah->link, (int *[]){ &pd->users }, 1);
+	dev_object_add(ctx, DEV_AH, &ah->link, (int *[]){ dev_pd_users(ibv_pd) }, 1);
 	*out = &ah->ibv;
 	return 0;
 }
@@ -39,7 +39,7 @@ int dev_ah_destroy(struct ibv_ah *ibv)
 
 	if (dev_forked(ctx))
 		return 0;
-	dev_object_remove(ctx, &ah->link, NULL, (int *[]){ &ah->pd->users }, 1);
+	dev_object_remove(ctx, &ah->link, NULL, (int *[]){ dev_pd_users(ibv->pd) }, 1);
 	free(ah);
 	return 0;
 }

@@ -159,7 +159,7 @@ int dev_async_get(struct dev_context *ctx, struct ibv_async_event *event)
 {
 	struct pollfd fd = { .fd = ctx->verbs.context.async_fd, .events = POLLIN };
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	while (!take(ctx, event)) {
 		int flags = fcntl(fd.fd, F_GETFL);

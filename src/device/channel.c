@@ -16,9 +16,9 @@ int dev_channel_create(struct dev_context *ctx, struct ibv_comp_channel **out)
 {
 	struct dev_channel *ch;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
-	ch = calloc(1, sizeof(*ch));
+	ch = dev_zalloc(sizeof(*ch));
 	if (!ch)
 		return -ENOMEM;
 	ch->ibv.context = &ctx->verbs.context;
@@ -108,7 +108,7 @@ int dev_channel_get_event(struct ibv_comp_channel *ibv, struct ibv_cq **out, voi
 	struct dev_context *ctx = dev_context_of(ibv->context);
 	struct dev_cq *cq;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	while (!(cq = take(ch))) {
 		int flags = fcntl(ibv->fd, F_GETFL), rc;

@@ -106,7 +106,7 @@ int dev_context_open(struct dev *dev, struct dev_context **out)
 
 	if (!settings_get())
 		return -EINVAL;
-	ctx = calloc(1, sizeof(*ctx));
+	ctx = dev_zalloc(sizeof(*ctx));
 	if (!ctx)
 		return -ENOMEM;
 	ctx->generation = dev_fork_generation;
@@ -219,6 +219,25 @@ int dev_context_close(struct dev_context *ctx)
 	pthread_mutex_destroy(&ctx->lock);
 	free(ctx);
 	return 0;
+}
+
+bool dev_refuse_forked(const struct dev_context *ctx)
+{
+	if (!dev_forked(ctx))
+		return false;
+	log_info("%s was opened by the process that forked this one: its context is of no use "
+		 "here, open the device again",
+		 ctx->dev->ibv.name);
+	return true;
+}
+
+void *dev_zalloc(size_t size)
+{
+	void *p = calloc(1, size);
+
+	if (!p)
+		log_info("out of memory for an object of %zu bytes", size);
+	return p;
 }
 
 void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *link,

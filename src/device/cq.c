@@ -25,7 +25,11 @@ static uint32_t ring_size(uint32_t cqe)
 
 static struct cq_slot *alloc_slots(uint32_t n)
 {
-	return aligned_alloc(64, (size_t)n * sizeof(struct cq_slot));
+	void *slots = aligned_alloc(64, (size_t)n * sizeof(struct cq_slot));
+
+	if (!slots)
+		log_info("no memory for a completion queue of %u entries", n);
+	return slots;
 }
 
 static void init_lock(pthread_mutex_t *lock)
@@ -74,14 +78,16 @@ int dev_cq_create(struct dev_context *ctx, const struct ibv_cq_init_attr_ex *att
 	uint32_t size;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	rc = check(ctx, attr);
 	if (rc)
 		return rc;
 	cq = aligned_alloc(64, sizeof(*cq));
-	if (!cq)
+	if (!cq) {
+		log_info("create_cq: out of memory");
 		return -ENOMEM;
+	}
 	memset(cq, 0, sizeof(*cq));
 	size = ring_size(attr->cqe);
 	cq->slots = alloc_slots(size);
@@ -232,8 +238,11 @@ int dev_cq_poll(struct ibv_cq *ibv, int n, struct ibv_wc *wc)
 	struct dev_cq *cq = (struct dev_cq *)ibv;
 	int got;
 
-	if (n <= 0)
+	if (n <= 0) {
+		if (n < 0)
+			log_info("poll_cq: num_entries is %d, must be at least 0", n);
 		return n < 0 ? -1 : 0;
+	}
 	got = pop(cq, n, wc);
 	if (got || dev_forked(cq->ctx))
 		return got;
@@ -248,7 +257,7 @@ int dev_cq_resize(struct ibv_cq *ibv, int cqe)
 	struct cq_slot *slots, *old;
 	uint32_t head, count, size;
 
-	if (dev_forked(cq->ctx))
+	if (dev_refuse_forked(cq->ctx))
 		return -EPERM;
 	if (cqe < 1 || cqe > MAX_CQE) {
 		log_info("resize_cq: cqe is %d, must be 1 to %d", cqe, MAX_CQE);

@@ -3,6 +3,7 @@
  * The ibv_start_poll family of a CQ made by ibv_create_cq_ex: between start and end the poll lock
  * is held (unless the CQ is single-threaded), and `current` is the completion the readers speak of.
  */
+#include "base/log.h"
 #include "device/device.h"
 
 static struct dev_cq *self(struct ibv_cq_ex *ibv)
@@ -37,8 +38,10 @@ static int start_poll(struct ibv_cq_ex *ibv, struct ibv_poll_cq_attr *attr)
 {
 	struct dev_cq *cq = self(ibv);
 
-	if (attr && attr->comp_mask)
+	if (attr && attr->comp_mask) {
+		log_info("start_poll: comp_mask 0x%x, no bit of it is defined", attr->comp_mask);
 		return EINVAL;
+	}
 	lock(cq);
 	if (next_poll(ibv) == 0)
 		return 0;

@@ -54,7 +54,7 @@ int dev_cq_moderate(struct ibv_cq *ibv, uint32_t count, uint32_t period_us)
 {
 	struct dev_cq *cq = (struct dev_cq *)ibv;
 
-	if (dev_forked(cq->ctx))
+	if (dev_refuse_forked(cq->ctx))
 		return -EPERM;
 	engine_lock(cq->ctx->engine);
 	cq->event_alarm.ring = period_over;

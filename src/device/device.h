@@ -234,6 +234,18 @@ static inline bool dev_forked(const struct dev_context *ctx)
 	return __builtin_expect(ctx->generation != dev_fork_generation, 0);
 }
 
+/* The same for a call that has to refuse then: it says so in the log. */
+bool dev_refuse_forked(const struct dev_context *ctx);
+
+/* Zeroed memory for an object; the log tells when there is none. */
+void *dev_zalloc(size_t size);
+
+/* Who was made in this domain, a parent domain or not, keeps it busy. */
+static inline int *dev_pd_users(struct ibv_pd *pd)
+{
+	return &((struct dev_pd *)pd)->users;
+}
+
 /* list.c. dev_list: a NULL-terminated array of references, to be dropped with dev_put and freed. */
 int dev_list(struct dev ***list, size_t *n);
 bool dev_is_ours(const struct ibv_device *device);
@@ -272,7 +284,8 @@ int dev_query_rt_values(struct ibv_values_ex *values);
 /* gid.c */
 /* -ENODATA: a hole. */
 int dev_gid_get(struct dev *dev, unsigned port, unsigned index, struct gid *gid);
-int dev_gid_find(struct dev *dev, const struct gid *gid); /* index or -ENOENT */
+void dev_gid_refused(const char *call, unsigned port, int index); /* logs it */
+int dev_gid_find(struct dev *dev, const struct gid *gid);	  /* index or -ENOENT */
 int dev_gid_find_family(struct dev *dev, bool ipv4);
 int dev_query_gid_ex(struct dev_context *ctx, unsigned port, unsigned index,
 		     struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size);

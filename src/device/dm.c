@@ -78,12 +78,13 @@ static struct dev_dm *allocate(size_t length, uint32_t log_align)
 {
 	size_t align = (size_t)1 << (log_align < LOG_ALIGN_MIN ? LOG_ALIGN_MIN : log_align);
 	size_t size = (length + align - 1) & ~(align - 1);
-	struct dev_dm *dm = calloc(1, sizeof(*dm));
+	struct dev_dm *dm = dev_zalloc(sizeof(*dm));
 
 	if (!dm)
 		return NULL;
 	dm->memory = aligned_alloc(align, size);
 	if (!dm->memory) {
+		log_info("alloc_dm: no memory for %zu bytes", size);
 		free(dm);
 		return NULL;
 	}

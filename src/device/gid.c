@@ -29,6 +29,12 @@ int dev_gid_get(struct dev *dev, unsigned port, unsigned index, struct gid *gid)
 	return rc;
 }
 
+void dev_gid_refused(const char *call, unsigned port, int index)
+{
+	log_info("%s: port_num is %u, the device has port %u; index is %d, it must be 0 to %d",
+		 call, port, DEV_PORT, index, NETDEV_GIDS - 1);
+}
+
 int dev_gid_find(struct dev *dev, const struct gid *gid)
 {
 	int index = -ENOENT;
@@ -91,6 +97,8 @@ int dev_query_gid_ex(struct dev_context *ctx, unsigned port, unsigned index,
 		return -EOPNOTSUPP;
 	}
 	rc = dev_gid_get(ctx->dev, port, index, &gid);
+	if (rc == -EINVAL)
+		dev_gid_refused("query_gid_ex", port, (int)index);
 	if (rc)
 		return rc;
 	pthread_mutex_lock(&ctx->dev->lock);
@@ -127,6 +135,8 @@ ssize_t dev_query_gid_table(struct dev_context *ctx, struct ibv_gid_entry *entri
 		n++;
 	}
 	pthread_mutex_unlock(&dev->lock);
+	if (n < 0)
+		log_info("query_gid_table: max_entries is %zu, there are more GIDs", max);
 	return n;
 }
 

@@ -25,7 +25,7 @@ int dev_mcast_attach(struct ibv_qp *ibv, const union ibv_gid *gid)
 {
 	struct dev_qp *qp = (struct dev_qp *)ibv;
 	struct gid group;
-	int rc = dev_forked(qp->ctx) ? -EPERM : check(ibv, gid, "attach_mcast", &group);
+	int rc = dev_refuse_forked(qp->ctx) ? -EPERM : check(ibv, gid, "attach_mcast", &group);
 
 	if (rc)
 		return rc;
@@ -41,7 +41,7 @@ int dev_mcast_detach(struct ibv_qp *ibv, const union ibv_gid *gid)
 {
 	struct dev_qp *qp = (struct dev_qp *)ibv;
 	struct gid group;
-	int rc = dev_forked(qp->ctx) ? -EPERM : check(ibv, gid, "detach_mcast", &group);
+	int rc = dev_refuse_forked(qp->ctx) ? -EPERM : check(ibv, gid, "detach_mcast", &group);
 
 	if (rc)
 		return rc;

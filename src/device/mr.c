@@ -77,7 +77,7 @@ int dev_mr_enter(struct ibv_pd *ibv_pd, const struct mr *desc, struct dev_mr **o
 {
 	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
 	struct dev_context *ctx = dev_context_of(ibv_pd->context);
-	struct dev_mr *mr = calloc(1, sizeof(*mr));
+	struct dev_mr *mr = dev_zalloc(sizeof(*mr));
 	int rc;
 
 	if (!mr)
@@ -89,6 +89,7 @@ int dev_mr_enter(struct ibv_pd *ibv_pd, const struct mr *desc, struct dev_mr **o
 	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
 	engine_unlock(ctx->engine);
 	if (rc) {
+		log_info("no key to be had for a region: %s", strerror(-rc));
 		free(mr);
 		return rc;
 	}
@@ -102,7 +103,7 @@ int dev_mr_enter(struct ibv_pd *ibv_pd, const struct mr *desc, struct dev_mr **o
 		.lkey = mr->mr.key,
 		.rkey = mr->mr.key,
 	};
-	dev_object_add(ctx, DEV_MR, &mr->link, (int *[]){ &pd->users }, 1);
+	dev_object_add(ctx, DEV_MR, &mr->link, (int *[]){ dev_pd_users(ibv_pd) }, 1);
 	*out = mr;
 	return 0;
 }
@@ -114,7 +115,7 @@ int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, u
 	struct dev_mr *mr;
 	int rc;
 
-	if (dev_forked(dev_context_of(pd->context)))
+	if (dev_refuse_forked(dev_context_of(pd->context)))
 		return -EPERM;
 	rc = dev_mr_check_access("reg_mr", access);
 	if (!rc)
@@ -166,7 +167,7 @@ int dev_mr_destroy(struct ibv_mr *ibv)
 		return 0;
 	if (has_windows("dereg_mr", mr))
 		return -EBUSY;
-	dev_object_remove(ctx, &mr->link, NULL, (int *[]){ &mr->pd->users }, 1);
+	dev_object_remove(ctx, &mr->link, NULL, (int *[]){ dev_pd_users(ibv->pd) }, 1);
 	/* The memory's owner may free it as soon as it has no user. */
 	dm = mr->dm;
 	dev_mr_release(mr);
@@ -211,7 +212,7 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 	struct dev_mr *mr = (struct dev_mr *)ibv;
 	struct dev_context *ctx = dev_context_of(ibv->context);
 	struct mr changed = mr->mr;
-	struct dev_pd *old_pd = mr->pd;
+	int *old_users = dev_pd_users(ibv->pd);
 	int rc;
 
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
@@ -224,7 +225,7 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 		changed.length = length;
 		changed.iova = access & IBV_ACCESS_ZERO_BASED ? 0 : (uintptr_t)addr;
 	}
-	rc = dev_forked(ctx) ? -EPERM : check_rereg(mr, flags, ibv_pd, addr, length, access);
+	rc = dev_refuse_forked(ctx) ? -EPERM : check_rereg(mr, flags, ibv_pd, addr, length, access);
 	if (rc) {
 		errno = -rc;
 		return IBV_REREG_MR_ERR_INPUT;
@@ -237,8 +238,8 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 		ibv->pd = ibv_pd;
 	}
 	pthread_mutex_lock(&ctx->lock);
-	old_pd->users--;
-	mr->pd->users++;
+	--*old_users;
+	++*dev_pd_users(ibv->pd);
 	pthread_mutex_unlock(&ctx->lock);
 	engine_lock(ctx->engine);
 	if (flags == IBV_REREG_MR_CHANGE_ACCESS) {
@@ -250,6 +251,7 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 	}
 	engine_unlock(ctx->engine);
 	if (rc) {
+		log_info("rereg_mr: no key to be had: %s", strerror(-rc));
 		errno = -rc;
 		return IBV_REREG_MR_ERR_CMD;
 	}
@@ -291,7 +293,7 @@ int dev_mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 {
 	int rc = 0;
 
-	if (dev_forked(dev_context_of(pd->context)))
+	if (dev_refuse_forked(dev_context_of(pd->context)))
 		return -EPERM;
 	if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH &&
 	    advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&

@@ -35,7 +35,8 @@ int dev_mr_create_null(struct ibv_pd *pd, struct ibv_mr **out)
 				 .access = IBV_ACCESS_LOCAL_WRITE,
 				 .null = true };
 	struct dev_mr *mr;
-	int rc = dev_forked(dev_context_of(pd->context)) ? -EPERM : dev_mr_enter(pd, &desc, &mr);
+	int rc = dev_refuse_forked(dev_context_of(pd->context)) ? -EPERM
+								: dev_mr_enter(pd, &desc, &mr);
 
 	if (rc)
 		return rc;
@@ -64,8 +65,12 @@ static int check_dmabuf(uint64_t offset, size_t length, uint64_t iova, int fd, u
 			(unsigned long long)iova, (unsigned long long)offset);
 		return -EINVAL;
 	}
-	if (fstat(fd, &st))
-		return -errno;
+	if (fstat(fd, &st)) {
+		int rc = -errno;
+
+		log_info("reg_dmabuf_mr: descriptor %d: %s", fd, strerror(-rc));
+		return rc;
+	}
 	if (st.st_size > 0 && end > (uint64_t)st.st_size) {
 		log_info("reg_dmabuf_mr: offset 0x%llx + length %zu is beyond the buffer's %llu "
 			 "bytes",
@@ -85,7 +90,7 @@ int dev_mr_create_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint
 	void *mapping;
 	int rc;
 
-	rc = dev_forked(dev_context_of(pd->context))
+	rc = dev_refuse_forked(dev_context_of(pd->context))
 		     ? -EPERM
 		     : check_dmabuf(offset, length, iova, fd, access);
 	if (rc)
@@ -120,7 +125,7 @@ int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset, 
 	struct dev_mr *mr;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	if (!ibv_dm || ibv_dm->context != pd->context || offset > dm->length ||
 	    length > dm->length - offset || !(access & IBV_ACCESS_ZERO_BASED)) {

@@ -16,13 +16,13 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 	struct dev_mw *mw;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
 		log_info("alloc_mw: type %d, IBV_MW_TYPE_1 and _2 are right", type);
 		return -EINVAL;
 	}
-	mw = calloc(1, sizeof(*mw));
+	mw = dev_zalloc(sizeof(*mw));
 	if (!mw)
 		return -ENOMEM;
 	mw->pd = pd;
@@ -31,6 +31,7 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 	rc = mem_add(engine_mem(ctx->engine), &mw->window);
 	engine_unlock(ctx->engine);
 	if (rc) {
+		log_info("alloc_mw: no key to be had: %s", strerror(-rc));
 		free(mw);
 		return rc;
 	}
@@ -41,7 +42,7 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 		.handle = mw->window.key,
 		.type = type,
 	};
-	dev_object_add(ctx, DEV_MW, &mw->link, (int *[]){ &pd->users }, 1);
+	dev_object_add(ctx, DEV_MW, &mw->link, (int *[]){ dev_pd_users(ibv_pd) }, 1);
 	*out = &mw->ibv;
 	return 0;
 }
@@ -63,7 +64,7 @@ int dev_mw_destroy(struct ibv_mw *ibv)
 
 	if (dev_forked(ctx))
 		return 0;
-	dev_object_remove(ctx, &mw->link, NULL, (int *[]){ &mw->pd->users }, 1);
+	dev_object_remove(ctx, &mw->link, NULL, (int *[]){ dev_pd_users(ibv->pd) }, 1);
 	dev_mw_release(mw);
 	return 0;
 }
@@ -78,7 +79,7 @@ int dev_mw_bind(struct ibv_qp *ibv_qp, struct ibv_mw *mw, const struct ibv_mw_bi
 	};
 	int rc;
 
-	if (dev_forked(qp->ctx))
+	if (dev_refuse_forked(qp->ctx))
 		return EPERM;
 	wr.bind_mw.mw = mw;
 	wr.bind_mw.bind_info = bind->bind_info;

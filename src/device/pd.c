@@ -12,9 +12,9 @@ int dev_pd_create(struct dev_context *ctx, struct ibv_pd **out)
 {
 	struct dev_pd *pd;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
-	pd = calloc(1, sizeof(*pd));
+	pd = dev_zalloc(sizeof(*pd));
 	if (!pd)
 		return -ENOMEM;
 	pd->ibv.context = &ctx->verbs.context;
@@ -30,7 +30,7 @@ int dev_parent_domain_create(struct dev_context *ctx,
 	struct dev_td *td = (struct dev_td *)attr->td;
 	struct dev_pd *root, *pd;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	if (!attr->pd || attr->pd->context != &ctx->verbs.context ||
 	    (td && td->ibv.context != &ctx->verbs.context)) {
@@ -43,7 +43,7 @@ int dev_parent_domain_create(struct dev_context *ctx,
 		return -EOPNOTSUPP;
 	}
 	root = ((struct dev_pd *)attr->pd)->root;
-	pd = calloc(1, sizeof(*pd));
+	pd = dev_zalloc(sizeof(*pd));
 	if (!pd)
 		return -ENOMEM;
 	pd->ibv.context = &ctx->verbs.context;
@@ -78,13 +78,13 @@ int dev_td_create(struct dev_context *ctx, const struct ibv_td_init_attr *attr, 
 {
 	struct dev_td *td;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	if (attr->comp_mask) {
 		log_info("alloc_td: comp_mask 0x%x, no bit of it is defined", attr->comp_mask);
 		return -EOPNOTSUPP;
 	}
-	td = calloc(1, sizeof(*td));
+	td = dev_zalloc(sizeof(*td));
 	if (!td)
 		return -ENOMEM;
 	td->ibv.context = &ctx->verbs.context;

@@ -2,6 +2,7 @@
 /* What a device and its port say of themselves: every capability that is named here works. */
 #include <time.h>
 
+#include "base/log.h"
 #include "device/device.h"
 
 #define MAX_QP	  (1 << 18)
@@ -89,8 +90,11 @@ int dev_query_device_ex(struct dev_context *ctx, struct ibv_device_attr_ex *attr
 		.phys_port_cnt_ex = 1,
 	};
 
-	if (size < sizeof(full.orig_attr))
+	if (size < sizeof(full.orig_attr)) {
+		log_info("query_device_ex: attr_size is %zu, must be at least %zu", size,
+			 sizeof(full.orig_attr));
 		return -EINVAL;
+	}
 	dev_query_device(ctx, &full.orig_attr);
 	full.device_cap_flags_ex = full.orig_attr.device_cap_flags | CAP_EX_ATOMIC_WRITE;
 	memset(attr, 0, size);
@@ -165,8 +169,10 @@ int dev_query_port(struct dev_context *ctx, unsigned port, struct ibv_port_attr 
 	uint64_t bad_pkey, bad_qkey;
 	bool up;
 
-	if (port != DEV_PORT)
+	if (port != DEV_PORT) {
+		log_info("query_port: port_num is %u, the device has port %u", port, DEV_PORT);
 		return -EINVAL;
+	}
 	bad_pkey = dev_forked(ctx) ? 0 : engine_drops(ctx->engine, DROP_PKEY);
 	bad_qkey = dev_forked(ctx) ? 0 : engine_drops(ctx->engine, DROP_QKEY);
 	pthread_mutex_lock(&dev->lock);

@@ -177,7 +177,7 @@ static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	rc = check_references(ctx, attr);
 	if (rc)
 		return rc;
-	qp = calloc(1, sizeof(*qp));
+	qp = dev_zalloc(sizeof(*qp));
 	if (!qp)
 		return -ENOMEM;
 	qp->ctx = ctx;
@@ -198,8 +198,8 @@ static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	}
 	fill_public(qp, attr);
 	dev_object_add(ctx, DEV_QP, &qp->link,
-		       (int *[]){ &qp->pd->users, cq_users(attr->send_cq), cq_users(attr->recv_cq),
-				  srq_users(attr->srq) },
+		       (int *[]){ dev_pd_users(attr->pd), cq_users(attr->send_cq),
+				  cq_users(attr->recv_cq), srq_users(attr->srq) },
 		       4);
 	*out = qp;
 	return 0;
@@ -210,7 +210,7 @@ int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	struct ibv_qp_init_attr_ex own = *attr;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	rc = check_type(attr);
 	if (!rc)
@@ -281,8 +281,8 @@ int dev_qp_destroy(struct ibv_qp *ibv)
 	stop(qp);
 	clean_cqs(ibv);
 	dev_object_remove(qp->ctx, &qp->link, NULL,
-			  (int *[]){ &qp->pd->users, cq_users(ibv->send_cq), cq_users(ibv->recv_cq),
-				     srq_users(ibv->srq) },
+			  (int *[]){ dev_pd_users(ibv->pd), cq_users(ibv->send_cq),
+				     cq_users(ibv->recv_cq), srq_users(ibv->srq) },
 			  4);
 	dev_async_forget(qp->ctx, qp);
 	pthread_mutex_lock(&ibv->mutex);
@@ -349,7 +349,7 @@ int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 	struct path path;
 	int rc = 0;
 
-	if (dev_forked(qp->ctx))
+	if (dev_refuse_forked(qp->ctx))
 		return -EPERM;
 	if (mask & IBV_QP_AV) {
 		rc = -dev_path_resolve(qp->ctx->dev, &attr->ah_attr, &path, why, sizeof(why));
@@ -388,7 +388,7 @@ int dev_qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, struct ibv_qp_ini
 {
 	struct dev_qp *qp = (struct dev_qp *)ibv;
 
-	if (dev_forked(qp->ctx))
+	if (dev_refuse_forked(qp->ctx))
 		return -EPERM;
 	engine_lock(qp->engine);
 	qp_query(&transport(qp)->qp, attr);

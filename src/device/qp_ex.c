@@ -60,8 +60,10 @@ static struct built *add(struct ibv_qp_ex *ibv, enum ibv_wr_opcode opcode)
 	struct built *r = b->error ? NULL : extend(&b->requests, sizeof(*r));
 
 	if (!r) {
-		if (!b->error)
+		if (!b->error) {
 			b->error = ENOMEM;
+			log_info("ibv_wr_*: out of memory for another work request");
+		}
 		return NULL;
 	}
 	*r = (struct built){
@@ -206,6 +208,7 @@ static void wr_set_sge_list(struct ibv_qp_ex *ibv, size_t n, const struct ibv_sg
 	to = n <= QP_MAX_SGE ? extend(&b->sges, n * sizeof(*list)) : NULL;
 	if (!to) {
 		b->error = n <= QP_MAX_SGE ? ENOMEM : EINVAL;
+		log_info("ibv_wr_set_sge_list: %zu entries, at most %d", n, QP_MAX_SGE);
 		return;
 	}
 	memcpy(to, list, n * sizeof(*list));
@@ -293,8 +296,12 @@ static int post_all(struct dev_qp *qp)
 	struct ring *sq = &qp->eqp.qp.sq;
 	int rc;
 
-	if (n > sq->max - ring_count(sq))
+	if (n > sq->max - ring_count(sq)) {
+		log_info("wr_complete on queue pair 0x%06x: %zu work requests don't fit: %u of "
+			 "max_send_wr, %u, are in the queue",
+			 qp->ibv.qp_base.qp_num, n, ring_count(sq), sq->max);
 		return ENOMEM;
+	}
 	/* Of what can still be wrong, all but the data's length shows at the first. */
 	for (size_t i = 0; i < n; i++) {
 		rc = dev_qp_post_one(qp, finish(b, i));
@@ -310,7 +317,7 @@ static int wr_complete(struct ibv_qp_ex *ibv)
 	int rc = qp->builder->error;
 
 	if (!rc)
-		rc = dev_forked(qp->ctx) ? EPERM : post_all(qp);
+		rc = dev_refuse_forked(qp->ctx) ? EPERM : post_all(qp);
 	pthread_mutex_unlock(&qp->send_lock);
 	engine_kick(qp->engine, &qp->eqp);
 	return rc;
@@ -345,7 +352,7 @@ int dev_qp_builder_create(struct dev_qp *qp, enum ibv_qp_type type, uint64_t sen
 			 (unsigned long long)send_ops, (unsigned long long)supported(type));
 		return -EOPNOTSUPP;
 	}
-	qp->builder = calloc(1, sizeof(*qp->builder));
+	qp->builder = dev_zalloc(sizeof(*qp->builder));
 	if (!qp->builder)
 		return -ENOMEM;
 	ibv->wr_rdma_read = wr_rdma_read;

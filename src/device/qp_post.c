@@ -25,7 +25,7 @@ int dev_qp_post_send(struct ibv_qp *ibv, struct ibv_send_wr *wr, struct ibv_send
 	struct ibv_send_wr *first = wr;
 	int rc = 0;
 
-	if (dev_forked(qp->ctx)) {
+	if (dev_refuse_forked(qp->ctx)) {
 		*bad = wr;
 		return EPERM;
 	}
@@ -48,7 +48,7 @@ int dev_qp_post_recv(struct ibv_qp *ibv, struct ibv_recv_wr *wr, struct ibv_recv
 	struct dev_qp *qp = (struct dev_qp *)ibv;
 	int rc = 0;
 
-	if (dev_forked(qp->ctx)) {
+	if (dev_refuse_forked(qp->ctx)) {
 		*bad = wr;
 		return EPERM;
 	}

@@ -35,16 +35,18 @@ int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr
 	struct dev_srq *srq;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	rc = check(attr);
 	if (rc)
 		return rc;
-	srq = calloc(1, sizeof(*srq));
+	srq = dev_zalloc(sizeof(*srq));
 	if (!srq)
 		return -ENOMEM;
 	rc = recv_queue_init(&srq->rq, attr->max_wr, attr->max_sge, pd);
 	if (rc) {
+		log_info("create_srq: no memory for %u work requests of %u SGEs", attr->max_wr,
+			 attr->max_sge);
 		free(srq);
 		return rc;
 	}
@@ -62,7 +64,8 @@ int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr
 	srq->rq.cq = srq->cq = cq;
 	srq->xrcd = xrcd;
 	dev_object_add(ctx, DEV_SRQ, &srq->link,
-		       (int *[]){ &pd->users, xrcd ? &xrcd->users : NULL, cq ? &cq->users : NULL },
+		       (int *[]){ dev_pd_users(ibv_pd), xrcd ? &xrcd->users : NULL,
+				  cq ? &cq->users : NULL },
 		       3);
 	if (xrcd)
 		xrc_srq_add(srq);
@@ -92,7 +95,8 @@ int dev_srq_destroy(struct ibv_srq *ibv)
 	if (srq->xrcd)
 		xrc_srq_remove(srq);
 	rc = dev_object_remove(srq->ctx, &srq->link, &srq->users,
-			       (int *[]){ &srq->pd->users, srq->xrcd ? &srq->xrcd->users : NULL,
+			       (int *[]){ dev_pd_users(ibv->pd),
+					  srq->xrcd ? &srq->xrcd->users : NULL,
 					  srq->cq ? &srq->cq->users : NULL },
 			       3);
 	if (rc) {
@@ -121,8 +125,10 @@ static int resize(struct dev_srq *srq, uint32_t max_wr)
 		return -EINVAL;
 	}
 	rc = recv_queue_init(&bigger, max_wr, old.max_sge, old.pd);
-	if (rc)
+	if (rc) {
+		log_info("modify_srq: no memory for %u work requests", max_wr);
 		return rc;
+	}
 	for (uint32_t i = 0; i < count; i++) {
 		const struct recv_wqe *wqe = ring_slot(&old.ring, ring_head(&old.ring) + i);
 		struct ibv_recv_wr wr = {
@@ -147,7 +153,7 @@ int dev_srq_modify(struct ibv_srq *ibv, const struct ibv_srq_attr *attr, int mas
 	uint32_t max_wr = mask & IBV_SRQ_MAX_WR ? attr->max_wr : srq->rq.ring.max;
 	int rc = 0;
 
-	if (dev_forked(srq->ctx))
+	if (dev_refuse_forked(srq->ctx))
 		return -EPERM;
 	if (mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) {
 		log_info("modify_srq: srq_attr_mask 0x%x has undefined bits", mask);
@@ -204,7 +210,7 @@ int dev_srq_post(struct ibv_srq *ibv, struct ibv_recv_wr *wr, struct ibv_recv_wr
 	struct dev_srq *srq = (struct dev_srq *)ibv;
 	int rc = 0;
 
-	if (dev_forked(srq->ctx)) {
+	if (dev_refuse_forked(srq->ctx)) {
 		*bad = wr;
 		return EPERM;
 	}

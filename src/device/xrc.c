@@ -108,7 +108,7 @@ static int get_domain(struct dev_context *ctx, const struct stat *file, int ofla
 		return -EAGAIN;
 	}
 	if (!d) {
-		d = calloc(1, sizeof(*d));
+		d = dev_zalloc(sizeof(*d));
 		if (!d)
 			return -ENOMEM;
 		d->dev = dev_get(ctx->dev);
@@ -147,7 +147,7 @@ int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr
 	struct stat file;
 	int rc;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	if (attr->comp_mask & ~both || attr->oflags & ~(O_CREAT | O_EXCL)) {
 		log_info("open_xrcd: comp_mask 0x%x (0x%x is right), oflags 0x%x (O_CREAT and "
@@ -165,7 +165,7 @@ int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr
 		log_info("open_xrcd: fd %d: %s", attr->fd, strerror(-rc));
 		return rc;
 	}
-	xrcd = calloc(1, sizeof(*xrcd));
+	xrcd = dev_zalloc(sizeof(*xrcd));
 	if (!xrcd)
 		return -ENOMEM;
 	pthread_mutex_lock(&domains_lock);

@@ -40,7 +40,7 @@ static int check_xrcd(const char *call, const struct dev_context *ctx, bool give
 static struct dev_qp *make_handle(struct dev_context *ctx, struct dev_xrcd *xrcd, void *context)
 {
 	static struct recv_queue not_here;
-	struct dev_qp *qp = calloc(1, sizeof(*qp));
+	struct dev_qp *qp = dev_zalloc(sizeof(*qp));
 
 	if (!qp)
 		return NULL;
@@ -98,7 +98,7 @@ static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct
 		.find_srq = xrc_find_srq,
 		.xrcd = domain,
 	};
-	struct xrc_target *target = calloc(1, sizeof(*target));
+	struct xrc_target *target = dev_zalloc(sizeof(*target));
 	int rc = target ? qp_init(&target->eqp.qp, &config) : -ENOMEM;
 
 	if (rc) {
@@ -164,7 +164,7 @@ static int check_open(const struct dev_context *ctx, const struct ibv_qp_open_at
 {
 	const uint32_t must = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
 
-	if (dev_forked(ctx))
+	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	if (attr->comp_mask & ~(must | IBV_QP_OPEN_ATTR_CONTEXT)) {
 		log_info("open_qp: comp_mask 0x%x has undefined bits", attr->comp_mask);

@@ -181,8 +181,10 @@ int qp_post_send(struct qp *qp, const struct ibv_send_wr *wr, const struct path 
 	if (ret)
 		return ret;
 	w = ring_claim(&qp->sq);
-	if (!w)
+	if (!w) {
+		refuse(qp, "the send queue is full: work requests", qp->sq.max, qp->sq.max);
 		return ENOMEM;
+	}
 	w->wr_id = wr->wr_id;
 	w->opcode = (uint8_t)wr->opcode;
 	w->send_flags = (uint8_t)wr->send_flags;
@@ -203,6 +205,8 @@ int qp_post_send(struct qp *qp, const struct ibv_send_wr *wr, const struct path 
 
 int qp_post_recv(struct qp *qp, const struct ibv_recv_wr *wr)
 {
+	int ret;
+
 	if (atomic_load_explicit(&qp->state, memory_order_acquire) == IBV_QPS_RESET ||
 	    qp->cfg.srq) {
 		log_info("post_recv on queue pair 0x%06x: %s", qp->qpn,
@@ -210,5 +214,11 @@ int qp_post_recv(struct qp *qp, const struct ibv_recv_wr *wr)
 				     : "it is in RESET; move it to INIT first");
 		return EINVAL;
 	}
-	return recv_queue_post(&qp->rq, wr);
+	ret = recv_queue_post(&qp->rq, wr);
+	if (ret)
+		log_info("post_recv on queue pair 0x%06x: %d SGEs (at most %u), %u receives posted "
+			 "(at most %u): %s",
+			 qp->qpn, wr->num_sge, qp->rq.max_sge, ring_count(&qp->rq.ring),
+			 qp->rq.ring.max, strerror(ret));
+	return ret;
 }

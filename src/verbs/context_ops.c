@@ -22,8 +22,11 @@ static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_att
 static int query_device_ex(struct ibv_context *ctx, const struct ibv_query_device_ex_input *input,
 			   struct ibv_device_attr_ex *attr, size_t attr_size)
 {
-	if (input && input->comp_mask)
+	if (input && input->comp_mask) {
+		log_info("query_device_ex: comp_mask 0x%x, no bit of it is defined",
+			 input->comp_mask);
 		return EINVAL;
+	}
 	return -dev_query_device_ex(dev_context_of(ctx), attr, attr_size);
 }
 

@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "base/log.h"
 #include "device/device.h"
 #include "verbs/system.h"
 
@@ -48,7 +49,14 @@ static inline int minus_one(int rc)
 	return -1;
 }
 
-/* A NULL where an object must be. */
+/* A NULL where an object must be: the log names it. */
+#define IS_NULL(argument) ((argument) ? false : null_logged(__func__, #argument))
+static inline bool null_logged(const char *call, const char *argument)
+{
+	log_info("%s: %s is NULL, it must be an object", call, argument);
+	return true;
+}
+
 static inline void *null_refused(void)
 {
 	errno = EINVAL;

@@ -167,7 +167,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 	struct dev_context *ctx = NULL;
 	int rc;
 
-	if (!device)
+	if (IS_NULL(device))
 		return null_refused();
 	if (!dev_is_ours(device))
 		PASS_ON(NULL, ibv_open_device, "IBVERBS_1.1", device);
@@ -179,7 +179,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
 
 EXPORT int ibv_close_device(struct ibv_context *ctx)
 {
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return EINVAL;
 	if (!is_ours(ctx))
 		PASS_ON(ENOSYS, ibv_close_device, "IBVERBS_1.1", ctx);
@@ -207,7 +207,7 @@ EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 
 EXPORT int ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *event)
 {
-	if (!ctx || !event)
+	if (IS_NULL(ctx) || IS_NULL(event))
 		return minus_one(-EINVAL);
 	if (!is_ours(ctx))
 		PASS_ON(-1, ibv_get_async_event, "IBVERBS_1.1", ctx, event);
@@ -266,7 +266,7 @@ EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
 
 EXPORT int ibv_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
 {
-	if (!ctx || !attr)
+	if (IS_NULL(ctx) || IS_NULL(attr))
 		return EINVAL;
 	if (!is_ours(ctx))
 		PASS_ON(ENOSYS, ibv_query_device, "IBVERBS_1.1", ctx, attr);
@@ -279,7 +279,7 @@ EXPORT int ibv_query_port(struct ibv_context *ctx, uint8_t port, struct _compat_
 	struct ibv_port_attr full;
 	int rc;
 
-	if (!ctx || !attr)
+	if (IS_NULL(ctx) || IS_NULL(attr))
 		return EINVAL;
 	if (!is_ours(ctx))
 		PASS_ON(ENOSYS, ibv_query_port, "IBVERBS_1.1", ctx, port, attr);
@@ -296,12 +296,14 @@ EXPORT int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union
 	struct gid found = { 0 };
 	int rc;
 
-	if (!ctx || !gid)
+	if (IS_NULL(ctx) || IS_NULL(gid))
 		return minus_one(-EINVAL);
 	if (!is_ours(ctx))
 		PASS_ON(-1, ibv_query_gid, "IBVERBS_1.1", ctx, port, index, gid);
 	rc = index < 0 ? -EINVAL
 		       : dev_gid_get(dev_context_of(ctx)->dev, port, (unsigned)index, &found);
+	if (rc == -EINVAL)
+		dev_gid_refused("query_gid", port, index);
 	if (rc && rc != -ENODATA)
 		return minus_one(rc);
 	memcpy(gid->raw, found.raw, sizeof(gid->raw));
@@ -311,7 +313,7 @@ EXPORT int ibv_query_gid(struct ibv_context *ctx, uint8_t port, int index, union
 EXPORT int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index,
 			     struct ibv_gid_entry *entry, uint32_t flags, size_t entry_size)
 {
-	if (!ctx || !entry)
+	if (IS_NULL(ctx) || IS_NULL(entry))
 		return EINVAL;
 	if (!is_ours(ctx))
 		PASS_ON(ENOSYS, _ibv_query_gid_ex, "IBVERBS_1.11", ctx, port, index, entry, flags,
@@ -322,7 +324,7 @@ EXPORT int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t in
 EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *ctx, struct ibv_gid_entry *entries,
 				    size_t max_entries, uint32_t flags, size_t entry_size)
 {
-	if (!ctx || !entries)
+	if (IS_NULL(ctx) || IS_NULL(entries))
 		return -EINVAL;
 	if (!is_ours(ctx))
 		PASS_ON(-ENOSYS, _ibv_query_gid_table, "IBVERBS_1.11", ctx, entries, max_entries,
@@ -336,11 +338,13 @@ EXPORT int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned in
 	struct gid gid;
 	int rc;
 
-	if (!ctx || !type)
+	if (IS_NULL(ctx) || IS_NULL(type))
 		return minus_one(-EINVAL);
 	if (!is_ours(ctx))
 		PASS_ON(-1, ibv_query_gid_type, "IBVERBS_PRIVATE_34", ctx, port, index, type);
 	rc = dev_gid_get(dev_context_of(ctx)->dev, port, index, &gid);
+	if (rc == -EINVAL)
+		dev_gid_refused("query_gid_type", port, (int)index);
 	if (rc && rc != -ENODATA)
 		return minus_one(rc);
 	*type = rc ? 0 : 1;
@@ -351,24 +355,32 @@ EXPORT int ibv_query_gid_type(struct ibv_context *ctx, uint8_t port, unsigned in
 
 EXPORT int ibv_query_pkey(struct ibv_context *ctx, uint8_t port, int index, __be16 *pkey)
 {
-	if (!ctx || !pkey)
+	if (IS_NULL(ctx) || IS_NULL(pkey))
 		return minus_one(-EINVAL);
 	if (!is_ours(ctx))
 		PASS_ON(-1, ibv_query_pkey, "IBVERBS_1.1", ctx, port, index, pkey);
-	if (port != DEV_PORT || index != 0)
+	if (port != DEV_PORT || index != 0) {
+		log_info("query_pkey: port_num is %u, index %d; the device has port %u and one "
+			 "P_Key, index 0",
+			 port, index, DEV_PORT);
 		return minus_one(-EINVAL);
+	}
 	*pkey = htobe16(DEFAULT_PKEY);
 	return 0;
 }
 
 EXPORT int ibv_get_pkey_index(struct ibv_context *ctx, uint8_t port, __be16 pkey)
 {
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return minus_one(-EINVAL);
 	if (!is_ours(ctx))
 		PASS_ON(-1, ibv_get_pkey_index, "IBVERBS_1.5", ctx, port, pkey);
-	if (port != DEV_PORT || pkey != htobe16(DEFAULT_PKEY))
+	if (port != DEV_PORT || pkey != htobe16(DEFAULT_PKEY)) {
+		log_info("get_pkey_index: port_num is %u, pkey 0x%04x; the device has port %u and "
+			 "P_Key 0x%04x",
+			 port, be16toh(pkey), DEV_PORT, DEFAULT_PKEY);
 		return minus_one(-EINVAL);
+	}
 	return 0;
 }
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Exported: objects of a context. Each is ours when its context is; a NULL object is refused. */
-#include "base/log.h"
 #include "verbs/symbols.h"
 
 static int unsupported(const char *call)
@@ -14,7 +13,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
 	struct ibv_pd *pd = NULL;
 	int rc;
 
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_alloc_pd, "IBVERBS_1.1", ctx);
@@ -24,7 +23,7 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *ctx)
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
 {
-	if (!pd)
+	if (IS_NULL(pd))
 		return EINVAL;
 	if (!is_ours(pd->context))
 		PASS_ON(ENOSYS, ibv_dealloc_pd, "IBVERBS_1.1", pd);
@@ -42,7 +41,7 @@ static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, uint6
 
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access)
 {
-	if (!pd)
+	if (IS_NULL(pd))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_reg_mr, "IBVERBS_1.1", pd, addr, length, access);
@@ -52,7 +51,7 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
 EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				      int access)
 {
-	if (!pd)
+	if (IS_NULL(pd))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_reg_mr_iova, "IBVERBS_1.7", pd, addr, length, iova, access);
@@ -62,7 +61,7 @@ EXPORT struct ibv_mr *ibv_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t leng
 EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
 				       unsigned access)
 {
-	if (!pd)
+	if (IS_NULL(pd))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_reg_mr_iova2, "IBVERBS_1.8", pd, addr, length, iova, access);
@@ -75,7 +74,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 	struct ibv_mr *mr = NULL;
 	int rc;
 
-	if (!pd)
+	if (IS_NULL(pd))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_reg_dmabuf_mr, "IBVERBS_1.12", pd, offset, length, iova, fd,
@@ -87,7 +86,7 @@ EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size
 EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 			int access)
 {
-	if (!mr) {
+	if (IS_NULL(mr)) {
 		errno = EINVAL;
 		return IBV_REREG_MR_ERR_INPUT;
 	}
@@ -99,7 +98,7 @@ EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *a
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
 {
-	if (!mr)
+	if (IS_NULL(mr))
 		return EINVAL;
 	if (!is_ours(mr->context))
 		PASS_ON(ENOSYS, ibv_dereg_mr, "IBVERBS_1.1", mr);
@@ -111,7 +110,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 	struct ibv_comp_channel *channel = NULL;
 	int rc;
 
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_create_comp_channel, "IBVERBS_1.0", ctx);
@@ -121,7 +120,7 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *ctx)
 
 EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
 {
-	if (!channel)
+	if (IS_NULL(channel))
 		return EINVAL;
 	if (!is_ours(channel->context))
 		PASS_ON(ENOSYS, ibv_destroy_comp_channel, "IBVERBS_1.0", channel);
@@ -140,7 +139,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_c
 	struct dev_cq *cq = NULL;
 	int rc;
 
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_create_cq, "IBVERBS_1.1", ctx, cqe, cq_context, channel,
@@ -151,7 +150,7 @@ EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *ctx, int cqe, void *cq_c
 
 EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
-	if (!cq)
+	if (IS_NULL(cq))
 		return EINVAL;
 	if (!is_ours(cq->context))
 		PASS_ON(ENOSYS, ibv_resize_cq, "IBVERBS_1.1", cq, cqe);
@@ -160,7 +159,7 @@ EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 {
-	if (!cq)
+	if (IS_NULL(cq))
 		return EINVAL;
 	if (!is_ours(cq->context))
 		PASS_ON(ENOSYS, ibv_destroy_cq, "IBVERBS_1.1", cq);
@@ -169,7 +168,7 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
 
 EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context)
 {
-	if (!channel || !cq || !cq_context)
+	if (IS_NULL(channel) || IS_NULL(cq) || IS_NULL(cq_context))
 		return minus_one(-EINVAL);
 	if (!is_ours(channel->context))
 		PASS_ON(-1, ibv_get_cq_event, "IBVERBS_1.1", channel, cq, cq_context);
@@ -188,7 +187,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 	struct ibv_srq *srq = NULL;
 	int rc;
 
-	if (!pd || !attr)
+	if (IS_NULL(pd) || IS_NULL(attr))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_create_srq, "IBVERBS_1.1", pd, attr);
@@ -198,7 +197,7 @@ EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_att
 
 EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-	if (!srq || !attr)
+	if (IS_NULL(srq) || IS_NULL(attr))
 		return EINVAL;
 	if (!is_ours(srq->context))
 		PASS_ON(ENOSYS, ibv_modify_srq, "IBVERBS_1.1", srq, attr, mask);
@@ -207,7 +206,7 @@ EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int ma
 
 EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 {
-	if (!srq || !attr)
+	if (IS_NULL(srq) || IS_NULL(attr))
 		return EINVAL;
 	if (!is_ours(srq->context))
 		PASS_ON(ENOSYS, ibv_query_srq, "IBVERBS_1.1", srq, attr);
@@ -216,7 +215,7 @@ EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
 
 EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
 {
-	if (!srq)
+	if (IS_NULL(srq))
 		return EINVAL;
 	if (!is_ours(srq->context))
 		PASS_ON(ENOSYS, ibv_destroy_srq, "IBVERBS_1.1", srq);
@@ -229,7 +228,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 	struct dev_qp *qp = NULL;
 	int rc;
 
-	if (!pd || !attr)
+	if (IS_NULL(pd) || IS_NULL(attr))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_create_qp, "IBVERBS_1.1", pd, attr);
@@ -246,7 +245,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
 
 EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
-	if (!qp)
+	if (IS_NULL(qp))
 		return null_refused();
 	if (!is_ours(qp->context))
 		PASS_ON(NULL, ibv_qp_to_qp_ex, "IBVERBS_1.6", qp);
@@ -256,7 +255,7 @@ EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 			struct ibv_qp_init_attr *init_attr)
 {
-	if (!qp || !attr || !init_attr)
+	if (IS_NULL(qp) || IS_NULL(attr) || IS_NULL(init_attr))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_query_qp, "IBVERBS_1.1", qp, attr, mask, init_attr);
@@ -265,7 +264,7 @@ EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
 
 EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-	if (!qp || !attr)
+	if (IS_NULL(qp) || IS_NULL(attr))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_modify_qp, "IBVERBS_1.1", qp, attr, mask);
@@ -274,7 +273,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
 {
-	if (!qp)
+	if (IS_NULL(qp))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_destroy_qp, "IBVERBS_1.1", qp);
@@ -293,7 +292,7 @@ EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, 
  * answer. */
 EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	if (!qp || !ece)
+	if (IS_NULL(qp) || IS_NULL(ece))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_set_ece, "IBVERBS_1.10", qp, ece);
@@ -302,7 +301,7 @@ EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 
 EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 {
-	if (!qp || !ece)
+	if (IS_NULL(qp) || IS_NULL(ece))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_query_ece, "IBVERBS_1.10", qp, ece);
@@ -314,7 +313,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 	struct ibv_ah *ah = NULL;
 	int rc;
 
-	if (!pd || !attr)
+	if (IS_NULL(pd) || IS_NULL(attr))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_create_ah, "IBVERBS_1.1", pd, attr);
@@ -325,7 +324,7 @@ EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 EXPORT int ibv_init_ah_from_wc(struct ibv_context *ctx, uint8_t port, struct ibv_wc *wc,
 			       struct ibv_grh *grh, struct ibv_ah_attr *attr)
 {
-	if (!ctx || !wc || !grh || !attr)
+	if (IS_NULL(ctx) || IS_NULL(wc) || IS_NULL(grh) || IS_NULL(attr))
 		return minus_one(-EINVAL);
 	if (!is_ours(ctx))
 		PASS_ON(-1, ibv_init_ah_from_wc, "IBVERBS_1.1", ctx, port, wc, grh, attr);
@@ -337,7 +336,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 {
 	struct ibv_ah_attr attr;
 
-	if (!pd || !wc || !grh)
+	if (IS_NULL(pd) || IS_NULL(wc) || IS_NULL(grh))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_create_ah_from_wc, "IBVERBS_1.1", pd, wc, grh, port);
@@ -348,7 +347,7 @@ EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc
 
 EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 {
-	if (!ah)
+	if (IS_NULL(ah))
 		return EINVAL;
 	if (!is_ours(ah->context))
 		PASS_ON(ENOSYS, ibv_destroy_ah, "IBVERBS_1.1", ah);
@@ -357,7 +356,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
 
 EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	if (!qp || !gid)
+	if (IS_NULL(qp) || IS_NULL(gid))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_attach_mcast, "IBVERBS_1.1", qp, gid, lid);
@@ -366,7 +365,7 @@ EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 
 EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-	if (!qp || !gid)
+	if (IS_NULL(qp) || IS_NULL(gid))
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_detach_mcast, "IBVERBS_1.1", qp, gid, lid);
@@ -377,7 +376,7 @@ EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_
 EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx, struct ibv_ah_attr *attr,
 				       uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {
-	if (!ctx || !attr)
+	if (IS_NULL(ctx) || IS_NULL(attr))
 		return EINVAL;
 	if (!is_ours(ctx))
 		PASS_ON(ENOSYS, ibv_resolve_eth_l2_from_gid, "IBVERBS_1.1", ctx, attr, eth_mac,
@@ -388,7 +387,7 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx, struct ibv_ah_at
 /* Importing needs a kernel that knows the object by its handle; ours live in one process. */
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)
 {
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_import_pd, "IBVERBS_1.10", ctx, handle);
@@ -398,7 +397,7 @@ EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)
 
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
-	if (!pd)
+	if (IS_NULL(pd))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_import_mr, "IBVERBS_1.10", pd, handle);
@@ -408,7 +407,7 @@ EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 
 EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *ctx, uint32_t handle)
 {
-	if (!ctx)
+	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_import_dm, "IBVERBS_1.13", ctx, handle);
