@@ -731,11 +731,11 @@ struct rocelink_endpoint_options {
 	const char *host;   /* ... by which this host is reached */
 	const char *device; /* ... of this name; none of them: the first active one */
 	const struct rocelink_endpoint *shared; /* or share context, pd (not cq) with this one */
-	enum ibv_qp_type type;			/* default IBV_QPT_RC */
-	uint32_t send_depth, recv_depth;	/* work requests, default 64 each */
-	uint32_t send_sge, recv_sge;		/* default 1 */
-	uint32_t inline_bytes;			/* default 0 */
-	struct ibv_cq *cq;			/* use this instead of making one */
+	enum ibv_qp_type type; /* default IBV_QPT_RC; an XRC target needs ibv_create_qp_ex */
+	uint32_t send_depth, recv_depth; /* work requests, default 64 each */
+	uint32_t send_sge, recv_sge;	 /* default 1 */
+	uint32_t inline_bytes;		 /* default 0 */
+	struct ibv_cq *cq;		 /* use this instead of making one */
 	struct ibv_srq *srq;
 	bool events;	 /* with a completion channel */
 	bool sq_sig_all; /* each send makes a completion */

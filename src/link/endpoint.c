@@ -90,13 +90,15 @@ static int made(const void *object, const char *call, struct rocelink_error *err
 static int make_queue_pair(struct endpoint *own, const struct rocelink_endpoint_options *o,
 			   struct rocelink_error *err)
 {
+	/* An XRC initiator receives nothing. */
+	bool receives = !o->srq && o->type != IBV_QPT_XRC_SEND;
 	struct ibv_qp_init_attr attr = {
 		.send_cq = own->e.cq,
 		.recv_cq = own->e.cq,
 		.srq = o->srq,
 		.cap = {
 			.max_send_wr = o->send_depth,
-			.max_recv_wr = o->srq ? 0 : o->recv_depth,
+			.max_recv_wr = receives ? o->recv_depth : 0,
 			.max_send_sge = o->send_sge ? o->send_sge : 1,
 			.max_recv_sge = o->recv_sge ? o->recv_sge : 1,
 			.max_inline_data = o->inline_bytes,
@@ -111,8 +113,8 @@ static int make_queue_pair(struct endpoint *own, const struct rocelink_endpoint_
 	return link_fail(err, ROCELINK_VERBS, ROCELINK_PHASE_NONE, errno,
 			 "ibv_create_qp with send_depth %u, recv_depth %u, send_sge %u, recv_sge "
 			 "%u, inline_bytes %u",
-			 o->send_depth, o->recv_depth, attr.cap.max_send_sge, attr.cap.max_recv_sge,
-			 o->inline_bytes);
+			 o->send_depth, attr.cap.max_recv_wr, attr.cap.max_send_sge,
+			 attr.cap.max_recv_sge, o->inline_bytes);
 }
 
 static int make_all(struct endpoint *own, struct rocelink_endpoint_options *o,
@@ -143,8 +145,11 @@ static int make_all(struct endpoint *own, struct rocelink_endpoint_options *o,
 	own->e.cq = o->cq ? o->cq
 			  : ibv_create_cq(own->e.context, (int)(o->send_depth + o->recv_depth),
 					  NULL, own->e.channel, 0);
-	rc = made(own->e.cq, "ibv_create_cq", err);
-	return rc ? rc : make_queue_pair(own, o, err);
+	if (!own->e.cq)
+		return link_fail(err, ROCELINK_VERBS, ROCELINK_PHASE_NONE, errno,
+				 "ibv_create_cq with send_depth %u + recv_depth %u entries",
+				 o->send_depth, o->recv_depth);
+	return make_queue_pair(own, o, err);
 }
 
 struct rocelink_endpoint *rocelink_endpoint_open(const struct rocelink_endpoint_options *options,
@@ -157,6 +162,12 @@ struct rocelink_endpoint *rocelink_endpoint_open(const struct rocelink_endpoint_
 		if (link_check_size(options->size, sizeof(o), "rocelink_endpoint_options", err))
 			return NULL;
 		link_copy_options(&o, sizeof(o), options, options->size);
+	}
+	if (o.type == IBV_QPT_XRC_RECV) {
+		link_fail(err, ROCELINK_INVALID, ROCELINK_PHASE_NONE, 0,
+			  "an XRC target belongs to an XRC domain: make it with ibv_create_qp_ex, "
+			  "on the context of an endpoint of type IBV_QPT_XRC_SEND");
+		return NULL;
 	}
 	own = calloc(1, sizeof(*own));
 	if (!own) {

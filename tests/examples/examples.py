@@ -13,13 +13,12 @@ import sys
 import tempfile
 import unittest
 
-from terminal import Command
+from terminal import PATIENCE, Program, free_port
 
 BUILD = sys.argv.pop(1)
 SANITIZED = "--sanitized" in sys.argv
 if SANITIZED:
     sys.argv.remove("--sanitized")
-PATIENCE = 60
 
 
 def program(name, *args):
@@ -28,11 +27,6 @@ def program(name, *args):
 
 def on_adapter(*command, options=()):
     return [os.path.join(BUILD, "rocelink"), "run", *options, "--", *command]
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
 
 
 def has_ipv6():
@@ -44,23 +38,6 @@ def has_ipv6():
 
 
 HOSTS = ["127.0.0.1"] + (["::1"] if has_ipv6() else [])
-
-
-class Program(Command):
-    def __init__(self, command):
-        super().__init__(command, apart=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.returncode is None:
-            self.end(0)
-
-    def end(self, patience=PATIENCE):
-        """(status, output, errors)"""
-        ended = self.finish(patience)
-        return self.process.returncode if ended else "too late", self.output.decode(), self.errors
 
 
 class Examples(unittest.TestCase):

@@ -3,9 +3,12 @@
 import os
 import pty
 import signal
+import socket
 import subprocess
 import termios
 import threading
+
+PATIENCE = 60
 
 
 def open_terminal():
@@ -66,3 +69,25 @@ class Command:
             self.process.stderr.close()
         self.process.wait()
         return not late
+
+
+class Program(Command):
+    def __init__(self, command, **options):
+        super().__init__(command, apart=True, **options)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.returncode is None:
+            self.end(0)
+
+    def end(self, patience=PATIENCE):
+        """(status, output, errors)"""
+        ended = self.finish(patience)
+        return self.process.returncode if ended else "too late", self.output.decode(), self.errors
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return str(free.getsockname()[1])

@@ -241,7 +241,7 @@ class Stock(unittest.TestCase):
 
 class Help(unittest.TestCase):
     def test_it_fits_a_screen(self):
-        for command in ("devices", "pingpong", "decode", "doctor", "counters", ""):
+        for command in ("run", "devices", "pingpong", "decode", "doctor", "counters", ""):
             lines = run(*([command] if command else []), "--help").stdout.splitlines()
             self.assertLessEqual(len(lines), 24, command)
             self.assertLessEqual(max(map(len, lines)), 80, command)
