@@ -1,13 +1,15 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-kill.py BUILD [ROUNDS [SEED]]: eight pairs of stock programs that check their data. In each round one process is
-killed (SIGKILL) or stopped for a second at a random moment. The other pairs must finish well, and nothing may be left
-behind. The peer of one killed may wait for ever where it only waits to be sent something: that is RDMA. So in each
-round the server of a ninth pair is killed, whose client has work outstanding: it must end with status 12, in time.
+kill.py BUILD [--rounds N] [--seed N] [--path udp|shm|both] [--signal kill|stop|both]: eight pairs of stock programs
+that check their data. In each round one process is killed (SIGKILL), or stopped for five seconds, at a random moment while it
+communicates. The other pairs, and one that was only stopped, must finish well, and nothing may be left behind. The peer
+of one killed may wait for ever where it only waits to be sent something: that is RDMA. So in each round of kills the server
+of a ninth pair is killed too, whose client has work outstanding: it must end with status 12, in time.
 
 Exit status 77: network namespaces are not allowed here.
 """
+import argparse
 import contextlib
 import os
 import random
@@ -17,12 +19,17 @@ import sys
 import time
 
 PAIRS = 8
-ITERATIONS = 400
+ITERATIONS = 4000
 SIZE = 16384
-# Timeout 14 and 7 retries: 8 times 268 ms; the rest is for a busy machine.
-ERROR_WITHIN_S = 20
+STOPPED_S = 5
 WRITES_WITHIN_S = 2
 FINISH_WITHIN_S = 120
+# Timeout 14 and 7 retries take up to four times 8 * 67 ms.
+PEER_WITHIN_S = 4
+# Timeout 12 and 7 retries: 8 times 16.8 ms and at most four times that; the rest is for a busy machine.
+WRITER_TIMEOUT = 12
+ERROR_AFTER_S = 8 * 4.096e-6 * 2 ** WRITER_TIMEOUT
+ERROR_WITHIN_S = 4 * ERROR_AFTER_S + 2
 
 
 def isolate():
@@ -42,8 +49,8 @@ def left_behind():
 
 
 class Side:
-    def __init__(self, build, program, *more):
-        argv = [os.path.join(build, "rocelink"), "run", "--", *program, *more]
+    def __init__(self, build, path, program, *more):
+        argv = [os.path.join(build, "rocelink"), "run", "--path", path, "--", *program, *more]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def end(self, patience):
@@ -65,79 +72,113 @@ def await_listening(ports):
             listening |= {int(row[1].rsplit(":")[1], 16) for row in rows if row[3] == "0A"}
 
 
-def start(build):
+def start(build, path, writers):
+    """The pairs, and the pair of writers if asked for."""
     programs = [["ibv_rc_pingpong", "-c", "-g", "0", "-n", str(ITERATIONS), "-s", str(SIZE), "-p", str(20000 + i)]
                 for i in range(PAIRS)]
-    programs.append(["ib_write_bw", "-D", "60", "-p", str(20000 + PAIRS)])
-    servers = [Side(build, program) for program in programs]
-    await_listening({20000 + i for i in range(PAIRS + 1)})
-    clients = [Side(build, program, "localhost") for program in programs]
+    if writers:
+        programs.append(["ib_write_bw", "-D", "60", "-u", str(WRITER_TIMEOUT), "-p", str(20000 + PAIRS)])
+    servers = [Side(build, path, program) for program in programs]
+    await_listening({20000 + i for i in range(len(programs))})
+    clients = [Side(build, path, program, "localhost") for program in programs]
     pairs = list(zip(servers, clients))
-    return pairs[:PAIRS], pairs[PAIRS]
+    return pairs[:PAIRS], pairs[PAIRS:]
 
 
 def writer_fails(server, client):
+    """How long the client of the killed server took to end, and what is wrong with that."""
     time.sleep(WRITES_WITHIN_S)
     server.process.kill()
+    killed = time.monotonic()
     server.process.wait()
-    status, said = client.end(ERROR_WITHIN_S), client.process.stdout.read()
-    if status == 0 or "status 12" not in said:
-        return ["the client whose server was killed: %s: %s" % (status, said[-300:])]
-    return []
+    status, took = client.end(ERROR_WITHIN_S), time.monotonic() - killed
+    said = client.process.stdout.read()
+    if status == 0 or "status 12" not in said or took < ERROR_AFTER_S * 0.9:
+        return took, ["the client whose server was killed: %s after %.3f s: %s" % (status, took, said[-300:])]
+    return took, []
 
 
-def play(build, choose):
-    """One round; what went wrong, as sentences."""
-    pairs, writers = start(build)
-    time.sleep(choose.uniform(0.05, 0.6))
-    i, side = choose.randrange(PAIRS), choose.randrange(2)
-    kill = choose.random() < 0.7
-    victim, peer = pairs[i][side], pairs[i][1 - side]
-    early = victim.process.poll() is not None  # it had finished already
-    victim.process.send_signal(signal.SIGKILL if kill else signal.SIGSTOP)
-    if not kill:
-        time.sleep(1)
+def strike(victim, signal_name):
+    """False: it had finished already."""
+    if victim.process.poll() is not None:
+        return False
+    victim.process.send_signal(signal.SIGKILL if signal_name == "kill" else signal.SIGSTOP)
+    if signal_name == "stop":
+        time.sleep(STOPPED_S)
         victim.process.send_signal(signal.SIGCONT)
-    wrong = writer_fails(*writers)
-    if kill and not early and victim.end(FINISH_WITHIN_S) == -signal.SIGKILL:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            # 0: it had its last message already; 1: an error. Or it waits.
-            status = peer.process.wait(4)
-            if status not in (0, 1):
-                wrong.append("the peer of the killed process: %s" % status)
-        peer.process.kill()
-        peer.process.wait()
-        pairs.pop(i)
+        return True
+    return victim.process.wait() == -signal.SIGKILL
+
+
+def bury(victim, peer, killed):
+    """What went wrong with the peer of the killed."""
+    status = 0
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        # 0: it had its last message already; 1: an error. Or it waits.
+        status = peer.process.wait(max(0, killed + PEER_WITHIN_S - time.monotonic()))
+    peer.process.kill()
+    peer.process.wait()
+    return [] if status in (0, 1) else ["the peer of the killed process: %s" % status]
+
+
+def play(build, path, signal_name, choose):
+    """One round: did it strike in time, how long a writer waited for its error, and what went wrong, as sentences."""
+    pairs, writers = start(build, path, signal_name == "kill")
+    time.sleep(choose.uniform(0.1, 0.8))
+    i, side = choose.randrange(PAIRS), choose.randrange(2)
+    victim, peer = pairs[i][side], pairs[i][1 - side]
+    struck, took, wrong = strike(victim, signal_name), 0, []
+    killed = time.monotonic()
+    if writers:
+        took, wrong = writer_fails(*writers[0])
+    everyone = pairs + writers
+    if struck and signal_name == "kill":
+        pairs = pairs[:i] + pairs[i + 1:]
     for number, pair in enumerate(pairs):
         for name, one in zip(("server", "client"), pair):
             status = one.end(FINISH_WITHIN_S)
             if status != 0:
                 wrong.append("pair %d, %s: %s: %s" % (number, name, status, one.process.stdout.read()[-300:]))
-    for pair in [*pairs, writers, (victim, peer)]:
-        for one in pair:
-            one.process.stdout.close()
+    if len(pairs) < PAIRS:
+        wrong += bury(victim, peer, killed)
+    for one in sum(everyone, ()):
+        one.process.stdout.close()
     left = left_behind()
     if left:
         wrong.append("left behind: %s" % " ".join(left))
-    return ("killed" if kill else "stopped"), wrong
+    return struck, took, wrong
+
+
+def options():
+    p = argparse.ArgumentParser()
+    p.add_argument("build")
+    p.add_argument("--rounds", type=int, default=3, help="of each path and signal")
+    p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    p.add_argument("--path", choices=("udp", "shm", "both"), default="both")
+    p.add_argument("--signal", choices=("kill", "stop", "both"), default="both")
+    return p.parse_args()
 
 
 def main():
-    if len(sys.argv) < 2:
-        sys.exit(__doc__)
+    o = options()
     isolate()
-    build, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 3
-    seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.randrange(1 << 32)
-    choose = random.Random(seed)
-    counts = {"killed": 0, "stopped": 0}
-    for n in range(rounds):
-        what, wrong = play(build, choose)
-        counts[what] += 1
-        if wrong:
-            print("round %d of seed %d (%s):\n  %s" % (n, seed, what, "\n  ".join(wrong)))
-            sys.exit(1)
-    print("%d rounds of %d pairs: %d killed, %d stopped; all others finished" %
-          (rounds, PAIRS, counts["killed"], counts["stopped"]))
+    choose = random.Random(o.seed)
+    for path in ("udp", "shm") if o.path == "both" else (o.path,):
+        for signal_name in ("kill", "stop") if o.signal == "both" else (o.signal,):
+            done = late = 0
+            times = []
+            while done < o.rounds and late <= o.rounds:
+                struck, took, wrong = play(o.build, path, signal_name, choose)
+                if wrong:
+                    sys.exit("path %s, %s, round %d of seed %d:\n  %s" %
+                             (path, signal_name, done + late, o.seed, "\n  ".join(wrong)))
+                done, late = done + struck, late + (not struck)
+                times.append(took)
+            if done < o.rounds:
+                sys.exit("path %s: the pairs end before anything can happen to them" % path)
+            print("path %s: %d rounds of %d pairs, one process %s; all others finished%s" % (
+                path, done, PAIRS, "killed" if signal_name == "kill" else "stopped for %d s" % STOPPED_S,
+                "; status 12 after %.2f to %.2f s" % (min(times), max(times)) if max(times) else ""), flush=True)
 
 
 if __name__ == "__main__":
