@@ -96,6 +96,7 @@ static bool flush(struct engine *e)
 
 	if (e->fault) {
 		fault_send(e->fault, box, e->now_ns);
+		lanes_publish(e);
 		box = fault_outbox(e->fault);
 	}
 	e->blocked = !outbox_empty(box) && port_send(e->port, box) == -EAGAIN;

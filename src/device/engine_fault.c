@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Injected faults that aren't the fate of a packet: of queue pairs, completion queues, the link. */
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/log.h"
 #include "device/engine_internal.h"
@@ -9,17 +11,26 @@ int engine_fault_open(struct engine *e, const struct fault_plan *plan)
 {
 	/* Whoever left the setting in a script shall not hunt for faults that he ordered. */
 	log_warn("faults are injected: ROCELINK_FAULT is set");
-	return fault_create(&e->fault, plan, engine_now_ns());
+	e->stages = calloc(SHM_LINKS_MAX, sizeof(*e->stages));
+	if (!e->stages || fault_create(&e->fault, plan, engine_now_ns()))
+		return -ENOMEM;
+	fault_set_ring(e->fault, lanes_put, e);
+	return 0;
 }
 
 void engine_fault_close(struct engine *e)
 {
-	if (!e->fault)
-		return;
-	fault_send_held(e->fault);
-	port_send(e->port, fault_outbox(e->fault));
+	if (e->fault) {
+		fault_send_held(e->fault);
+		port_send(e->port, fault_outbox(e->fault));
+		lanes_publish(e);
+	}
 	fault_destroy(e->fault);
 	e->fault = NULL;
+	for (unsigned i = 0; e->stages && i < SHM_LINKS_MAX; i++)
+		outbox_destroy(&e->stages[i]);
+	free(e->stages);
+	e->stages = NULL;
 }
 
 void engine_fault_packet(struct engine *e, struct engine_qp *eqp, const struct packet *pkt)

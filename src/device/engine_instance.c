@@ -63,10 +63,9 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 		snprintf(error, error_len, "a ROCELINK_* setting is wrong");
 		return -EINVAL;
 	}
-	if (settings->path == PATH_SHM && (settings->pcap || settings->fault.active)) {
+	if (settings->path == PATH_SHM && settings->pcap) {
 		snprintf(error, error_len,
-			 "path shm has no packets to capture or to lose: use path auto or udp with "
-			 "pcap or fault");
+			 "path shm has no packets to capture: use path auto or udp with pcap");
 		return -EINVAL;
 	}
 	e = calloc(1, sizeof(*e));
@@ -76,7 +75,7 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 	pthread_mutex_init(&e->observers_lock, NULL);
 	config.arg = e;
 	config.pcap = settings->pcap;
-	/* Packets that are to be seen must be real ones. */
+	/* Packets that are to be seen, or lost, are real ones unless asked otherwise. */
 	config.shm = settings->path == PATH_SHM ||
 		     (settings->path == PATH_AUTO && !settings->pcap && !settings->fault.active);
 	ret = port_open(&e->port, &config, error, error_len);

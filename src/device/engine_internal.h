@@ -53,6 +53,8 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	unsigned n_dirty;
 	struct shm_link *stuck; /* what the QP being served waits for */
 	struct outbox nowhere;
+	struct outbox
+		*stages; /* by link, with faults: what they are done to on the way to a ring */
 
 	struct engine_qp *_Atomic kicked; /* pushed by posters without the lock */
 	uint64_t drops[DROP_COUNT];
@@ -128,6 +130,8 @@ struct outbox *lanes_choose(void *engine, const struct path *path, uint32_t dest
 /* Set the QP aside if a lane stopped it. */
 bool lanes_park(struct engine *e, struct engine_qp *eqp);
 void lanes_unpark(struct engine *e);
+/* fault_ring_put */
+bool lanes_put(void *engine, const struct path *path, const uint8_t *data, uint32_t len);
 /* Hand over what was written to the lanes. */
 void lanes_publish(struct engine *e);
 /* Before sleeping: false, there is something to do. */

@@ -7,6 +7,8 @@
  * A QP whose lane is full, or not ready yet, is parked: it is on no ready list, but counts as
  * queued, until the lane has room. Everything here runs under the engine lock.
  */
+#include <string.h>
+
 #include "base/log.h"
 #include "device/engine_internal.h"
 
@@ -89,19 +91,72 @@ static struct outbox *nowhere(struct engine *e)
 	return &e->nowhere;
 }
 
+static void mark_dirty(struct engine *e, struct shm_link *link)
+{
+	if (e->dirty[shm_index(e->port, link)])
+		return;
+	e->dirty[shm_index(e->port, link)] = true;
+	e->dirty_links[e->n_dirty++] = link;
+}
+
+/* What is written here meets its faults in lanes_publish(). Never more than the ring has room for. */
+static struct outbox *stage(struct engine *e, struct shm_link *link, const struct outbox *ring)
+{
+	struct outbox *box = &e->stages[shm_index(e->port, link)];
+
+	if (!box->buf && outbox_init(box, RING_DATA))
+		return nowhere(e);
+	box->no_icrc = true;
+	if (outbox_empty(box))
+		box->capacity = ring->capacity;
+	return box;
+}
+
 static struct outbox *ready_lane(struct engine *e, struct shm_link *link)
 {
 	struct outbox *box = shm_outbox(e->port, link);
 
 	if (!box && shm_state(e->port, link, e->now_ns) == SHM_DEAD)
 		return nowhere(e);
-	if (!box)
+	if (!box) {
 		e->stuck = link;
-	else if (!e->dirty[shm_index(e->port, link)]) {
-		e->dirty[shm_index(e->port, link)] = true;
-		e->dirty_links[e->n_dirty++] = link;
+		return NULL;
 	}
-	return box;
+	mark_dirty(e, link);
+	return e->fault ? stage(e, link, box) : box;
+}
+
+/* The link is looked up anew: the packet may have been held for long. */
+bool lanes_put(void *arg, const struct path *path, const uint8_t *data, uint32_t len)
+{
+	struct engine *e = arg;
+	uint32_t qpn = (uint32_t)data[5] << 16 | (uint32_t)data[6] << 8 | data[7];
+	struct outbox *box = NULL;
+	struct shm_link *link;
+	uint8_t *packet;
+
+	switch (shm_find(e->port, qpn >> QPN_BLOCK_BITS, e->now_ns, &link)) {
+	case SHM_PENDING:
+		return false;
+	case SHM_NONE:
+	case SHM_DEAD:
+		return true;
+	case SHM_READY:
+		box = shm_outbox(e->port, link);
+		break;
+	}
+	packet = box ? outbox_reserve(box, path, len) : NULL;
+	if (!packet && box) {
+		shm_publish(e->port, link);
+		box = shm_outbox(e->port, link);
+		packet = box ? outbox_reserve(box, path, len) : NULL;
+	}
+	if (!packet)
+		return shm_state(e->port, link, e->now_ns) != SHM_READY;
+	memcpy(packet, data, len);
+	outbox_commit(box, len);
+	mark_dirty(e, link);
+	return true;
 }
 
 struct outbox *lanes_outbox(struct engine *e, struct engine_qp *eqp)
@@ -153,6 +208,8 @@ void lanes_publish(struct engine *e)
 		struct shm_link *link = e->dirty_links[--e->n_dirty];
 
 		e->dirty[shm_index(e->port, link)] = false;
+		if (e->fault && e->stages[shm_index(e->port, link)].buf)
+			fault_send(e->fault, &e->stages[shm_index(e->port, link)], e->now_ns);
 		if (shm_state(e->port, link, e->now_ns) == SHM_READY)
 			shm_publish(e->port, link);
 	}

@@ -13,17 +13,24 @@
 #define REORDER_MIN_NS	(50 * NS_PER_US)
 #define REORDER_SPAN_NS (950 * NS_PER_US)
 #define FLIPS_MAX	64
+#define RING_RETRY_NS	(100 * NS_PER_US)
 
 /* What a random number decides; each has a sequence of its own, so that one rate doesn't move the
  * others' choices. */
 enum draw { DRAW_LOSS, DRAW_REORDER, DRAW_LATER, DRAW_DUP, DRAW_CORRUPT, DRAW_BIT, DRAW_RNR };
 
+struct item {
+	struct path path;
+	uint64_t corrupt; /* as in struct verdict */
+	bool local;	  /* of the same-host path */
+	uint32_t len;
+	const uint8_t *data;
+};
+
 struct held {
 	struct held *next, *prev;
 	uint64_t due_ns;
-	struct path path;
-	uint64_t corrupt; /* as in struct verdict */
-	uint32_t len;
+	struct item item;
 	uint8_t data[];
 };
 
@@ -36,9 +43,13 @@ struct way {
 
 struct fault_injector {
 	struct fault_plan plan;
-	uint64_t start_ns;
+	uint64_t start_ns, down_ns; /* down_ns: the link goes down; 0: not yet */
 	struct way ways[FAULT_DIRECTIONS];
 	struct outbox out;
+	fault_ring_put *ring_put;
+	void *ring_arg;
+	bool stuck[2];	       /* packets that are due wait: [0] for the outbox, [1] for a ring */
+	uint64_t ring_full_ns; /* a ring was full: tried again then */
 	uint64_t messages, packets, completions; /* for rnr, qp-error, cq-overrun */
 	uint8_t scratch[UINT16_MAX];
 };
@@ -63,16 +74,23 @@ int fault_create(struct fault_injector **out, const struct fault_plan *plan, uin
 	return 0;
 }
 
-static void forget_first(struct way *w)
+void fault_set_ring(struct fault_injector *f, fault_ring_put *put, void *arg)
 {
-	struct held *h = w->first;
+	f->ring_put = put;
+	f->ring_arg = arg;
+}
 
-	w->first = h->next;
-	if (w->first)
-		w->first->prev = NULL;
+static void forget(struct way *w, struct held *h)
+{
+	if (h->prev)
+		h->prev->next = h->next;
 	else
-		w->last = NULL;
-	w->held_bytes -= h->len;
+		w->first = h->next;
+	if (h->next)
+		h->next->prev = h->prev;
+	else
+		w->last = h->prev;
+	w->held_bytes -= h->item.len;
 	free(h);
 }
 
@@ -82,7 +100,7 @@ void fault_destroy(struct fault_injector *f)
 		return;
 	for (int d = 0; d < FAULT_DIRECTIONS; d++)
 		while (f->ways[d].first)
-			forget_first(&f->ways[d]);
+			forget(&f->ways[d], f->ways[d].first);
 	outbox_destroy(&f->out);
 	free(f);
 }
@@ -105,12 +123,14 @@ static bool happens(const struct fault_injector *f, enum fault_direction dir, en
 	return draw(f, dir, what, n) >> 32 < chance;
 }
 
-bool fault_link_down(const struct fault_injector *f, uint64_t now_ns)
+/* The outage begins when it is noticed: a process that didn't run meanwhile has it still to come. */
+bool fault_link_down(struct fault_injector *f, uint64_t now_ns)
 {
-	uint64_t age = now_ns - f->start_ns;
-
-	return f->plan.link_down_for_ns && age >= f->plan.link_down_at_ns &&
-	       age - f->plan.link_down_at_ns < f->plan.link_down_for_ns;
+	if (!f->plan.link_down_for_ns)
+		return false;
+	if (!f->down_ns && now_ns >= f->start_ns + f->plan.link_down_at_ns)
+		f->down_ns = now_ns;
+	return f->down_ns && now_ns < f->down_ns + f->plan.link_down_for_ns;
 }
 
 static struct verdict judge(struct fault_injector *f, enum fault_direction dir, uint64_t now_ns)
@@ -157,12 +177,11 @@ static void flip(const struct path *path, uint8_t *data, uint32_t len, uint64_t 
 	}
 }
 
-static void hold(struct way *w, uint64_t due_ns, const struct path *path, uint64_t corrupt,
-		 const uint8_t *data, uint32_t len)
+static void hold(struct way *w, uint64_t due_ns, const struct item *item)
 {
 	struct held *h, *before = w->last;
 
-	h = w->held_bytes + len <= HELD_MAX ? malloc(sizeof(*h) + len) : NULL;
+	h = w->held_bytes + item->len <= HELD_MAX ? malloc(sizeof(*h) + item->len) : NULL;
 	if (!h) {
 		w->stats.overflow++;
 		return;
@@ -172,10 +191,9 @@ static void hold(struct way *w, uint64_t due_ns, const struct path *path, uint64
 	*h = (struct held){ .prev = before,
 			    .next = before ? before->next : w->first,
 			    .due_ns = due_ns,
-			    .path = *path,
-			    .corrupt = corrupt,
-			    .len = len };
-	memcpy(h->data, data, len);
+			    .item = *item };
+	h->item.data = h->data;
+	memcpy(h->data, item->data, item->len);
 	if (before)
 		before->next = h;
 	else
@@ -184,49 +202,69 @@ static void hold(struct way *w, uint64_t due_ns, const struct path *path, uint64
 		h->next->prev = h;
 	else
 		w->last = h;
-	w->held_bytes += len;
+	w->held_bytes += item->len;
 }
 
-/* Into the outbox. False: it is full. */
-static bool put(struct fault_injector *f, const struct path *path, uint64_t corrupt,
-		const uint8_t *data, uint32_t len)
+/* False: a ring is full. */
+static bool put_ring(struct fault_injector *f, const struct item *it, uint64_t now_ns)
+{
+	if (it->corrupt)
+		return true;
+	if (now_ns < f->ring_full_ns)
+		return false;
+	if (f->ring_put(f->ring_arg, &it->path, it->data, it->len - ICRC_LEN))
+		return true;
+	f->ring_full_ns = now_ns + RING_RETRY_NS;
+	return false;
+}
+
+/* On its way. False: there is no room. */
+static bool put(struct fault_injector *f, const struct item *it, uint64_t now_ns)
 {
 	uint8_t *packet;
 
-	if (corrupt)
+	if (it->local)
+		return put_ring(f, it, now_ns);
+	if (it->corrupt)
 		outbox_close_group(&f->out);
-	packet = outbox_reserve(&f->out, path, len - ICRC_LEN);
+	packet = outbox_reserve(&f->out, &it->path, it->len - ICRC_LEN);
 	if (!packet)
 		return false;
-	memcpy(packet, data, len - ICRC_LEN);
-	outbox_commit(&f->out, len - ICRC_LEN);
-	if (corrupt)
-		flip(path, outbox_damage(&f->out), len, corrupt);
+	memcpy(packet, it->data, it->len - ICRC_LEN);
+	outbox_commit(&f->out, it->len - ICRC_LEN);
+	if (it->corrupt)
+		flip(&it->path, outbox_damage(&f->out), it->len, it->corrupt);
 	return true;
 }
 
 static void send_due(struct fault_injector *f, uint64_t now_ns)
 {
 	struct way *w = &f->ways[FAULT_OUT];
+	struct held *h, *next;
 
-	while (w->first && w->first->due_ns <= now_ns) {
-		struct held *h = w->first;
+	f->stuck[0] = f->stuck[1] = false;
+	for (h = w->first; h && h->due_ns <= now_ns; h = next) {
+		bool *stuck = &f->stuck[h->item.local];
 
-		if (!put(f, &h->path, h->corrupt, h->data, h->len))
-			return;
-		forget_first(w);
+		next = h->next;
+		*stuck = *stuck || !put(f, &h->item, now_ns);
+		if (!*stuck)
+			forget(w, h);
 	}
 }
 
-static void send_packet(struct fault_injector *f, const struct path *path, uint64_t corrupt,
-			const uint8_t *data, uint32_t len, uint64_t due_ns, uint64_t now_ns)
+/* Nobody overtakes those who wait for room. */
+static void send_packet(struct fault_injector *f, const struct item *it, uint64_t due_ns,
+			uint64_t now_ns)
 {
-	struct way *w = &f->ways[FAULT_OUT];
-	/* The outbox is full, or was: nobody overtakes those who wait for it. */
-	bool queue = w->first && w->first->due_ns <= now_ns;
+	bool *stuck = &f->stuck[it->local];
 
-	if (due_ns > now_ns || queue || !put(f, path, corrupt, data, len))
-		hold(w, due_ns, path, corrupt, data, len);
+	if (due_ns <= now_ns) {
+		*stuck = *stuck || !put(f, it, now_ns);
+		if (!*stuck)
+			return;
+	}
+	hold(&f->ways[FAULT_OUT], due_ns, it);
 }
 
 void fault_send(struct fault_injector *f, struct outbox *box, uint64_t now_ns)
@@ -236,15 +274,21 @@ void fault_send(struct fault_injector *f, struct outbox *box, uint64_t now_ns)
 		const struct outbox_group *g = &box->groups[i];
 
 		for (uint32_t at = 0; at < g->len; at += g->seg_len) {
-			uint32_t len = g->len - at < g->seg_len ? g->len - at : g->seg_len;
-			const uint8_t *data = box->buf + g->offset + at;
 			struct verdict v = judge(f, FAULT_OUT, now_ns);
+			struct item it = {
+				.path = g->path,
+				.corrupt = v.corrupt,
+				.local = box->no_icrc,
+				.len = g->len - at < g->seg_len ? g->len - at : g->seg_len,
+				.data = box->buf + g->offset + at,
+			};
 
 			if (v.lose)
 				continue;
-			send_packet(f, &g->path, v.corrupt, data, len, now_ns + v.delay_ns, now_ns);
+			send_packet(f, &it, now_ns + v.delay_ns, now_ns);
+			it.corrupt = 0;
 			if (v.dup)
-				send_packet(f, &g->path, 0, data, len, now_ns + v.delay_ns, now_ns);
+				send_packet(f, &it, now_ns + v.delay_ns, now_ns);
 		}
 	}
 	outbox_sent(box, box->n_groups - box->first_group);
@@ -260,10 +304,12 @@ struct outbox *fault_outbox(struct fault_injector *f)
 	return &f->out;
 }
 
-static void deliver_one(const struct path *path, const uint8_t *data, uint32_t len,
+static void deliver_one(const struct item *it,
 			void (*deliver)(void *arg, const struct burst *burst), void *arg)
 {
-	struct burst one = { .path = *path, .data = data, .len = len, .seg_len = len };
+	struct burst one = {
+		.path = it->path, .data = it->data, .len = it->len, .seg_len = it->len
+	};
 
 	deliver(arg, &one);
 }
@@ -276,31 +322,32 @@ static void deliver_due(struct fault_injector *f, uint64_t now_ns,
 	while (w->first && w->first->due_ns <= now_ns) {
 		struct held *h = w->first;
 
-		deliver_one(&h->path, h->data, h->len, deliver, arg);
-		forget_first(w);
+		deliver_one(&h->item, deliver, arg);
+		forget(w, h);
 	}
 }
 
-static void receive_packet(struct fault_injector *f, const struct path *path, const uint8_t *data,
-			   uint32_t len, uint64_t now_ns,
+/* One of two copies is damaged at most. */
+static void receive_packet(struct fault_injector *f, struct item *it, uint64_t now_ns,
 			   void (*deliver)(void *arg, const struct burst *burst), void *arg)
 {
 	struct verdict v = judge(f, FAULT_IN, now_ns);
-	const uint8_t *first = data;
+	const uint8_t *const data = it->data;
 
 	if (v.lose)
 		return;
-	if (v.corrupt) {
-		memcpy(f->scratch, data, len);
-		flip(path, f->scratch, len, v.corrupt);
-		first = f->scratch;
+	if (v.corrupt && !it->local) {
+		memcpy(f->scratch, data, it->len);
+		flip(&it->path, f->scratch, it->len, v.corrupt);
+		it->data = f->scratch;
 	}
-	for (int copy = 0; copy <= (int)v.dup; copy++) {
+	for (int copy = v.corrupt && it->local; copy <= (int)v.dup; copy++) {
+		if (copy)
+			it->data = data;
 		if (v.delay_ns)
-			hold(&f->ways[FAULT_IN], now_ns + v.delay_ns, path, 0, copy ? data : first,
-			     len);
+			hold(&f->ways[FAULT_IN], now_ns + v.delay_ns, it);
 		else
-			deliver_one(path, copy ? data : first, len, deliver, arg);
+			deliver_one(it, deliver, arg);
 	}
 }
 
@@ -310,30 +357,42 @@ void fault_receive(struct fault_injector *f, const struct burst *burst, uint64_t
 	deliver_due(f, now_ns, deliver, arg);
 	for (size_t at = 0; burst && at < burst->len; at += burst->seg_len) {
 		size_t left = burst->len - at;
+		struct item it = {
+			.path = burst->path,
+			.local = burst->path.local,
+			.len = (uint32_t)(left < burst->seg_len ? left : burst->seg_len),
+			.data = burst->data + at,
+		};
 
-		receive_packet(f, &burst->path, burst->data + at,
-			       (uint32_t)(left < burst->seg_len ? left : burst->seg_len), now_ns,
-			       deliver, arg);
+		receive_packet(f, &it, now_ns, deliver, arg);
 	}
 }
 
 /* A change of the link that is still to come, or TIME_NEVER. */
 static uint64_t link_due_ns(const struct fault_injector *f, uint64_t now_ns)
 {
-	uint64_t down = f->start_ns + f->plan.link_down_at_ns;
+	uint64_t up = f->down_ns + f->plan.link_down_for_ns;
 
-	if (!f->plan.link_down_for_ns || now_ns >= down + f->plan.link_down_for_ns)
+	if (!f->plan.link_down_for_ns)
 		return TIME_NEVER;
-	return now_ns < down ? down : down + f->plan.link_down_for_ns;
+	if (!f->down_ns)
+		return f->start_ns + f->plan.link_down_at_ns;
+	return now_ns < up ? up : TIME_NEVER;
 }
 
 uint64_t fault_next_due_ns(const struct fault_injector *f, uint64_t now_ns)
 {
 	uint64_t due = link_due_ns(f, now_ns);
 
-	for (int d = 0; d < FAULT_DIRECTIONS; d++)
-		if (f->ways[d].first && f->ways[d].first->due_ns < due)
-			due = f->ways[d].first->due_ns;
+	for (int d = 0; d < FAULT_DIRECTIONS; d++) {
+		const struct held *h = f->ways[d].first;
+		uint64_t at = h ? h->due_ns : TIME_NEVER;
+
+		if (h && d == FAULT_OUT && h->item.local && f->stuck[1] && at < f->ring_full_ns)
+			at = f->ring_full_ns;
+		if (at < due)
+			due = at;
+	}
 	return due;
 }
 

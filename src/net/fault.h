@@ -9,8 +9,9 @@
  * sequence of packets meets the same faults in every run.
  *
  * A delayed packet is a copy in a queue ordered by when it is due; packets due at once leave in the
- * order they came. A corrupted packet has one bit flipped, so that the receiver's ICRC check fails;
- * where packets travel without an ICRC, a group marked `damaged` is to be dropped instead.
+ * order they came. A corrupted packet has one bit flipped, so that the receiver's ICRC check fails.
+ * On the same-host path, where packets have no ICRC, it is lost instead: what the check would come
+ * to.
  */
 #ifndef ROCELINK_NET_FAULT_H
 #define ROCELINK_NET_FAULT_H
@@ -33,8 +34,15 @@ int fault_create(struct fault_injector **f, const struct fault_plan *plan, uint6
 void fault_destroy(struct fault_injector *f);
 
 /*
- * Take all packets that wait in `box`. What may leave now is in fault_outbox() afterwards, held
- * packets that have become due among it.
+ * Where packets of the same-host path go (those of an outbox without ICRCs): len bytes without the
+ * place of the ICRC. False: the ring is full, the packet waits here.
+ */
+typedef bool fault_ring_put(void *arg, const struct path *path, const uint8_t *data, uint32_t len);
+void fault_set_ring(struct fault_injector *f, fault_ring_put *put, void *arg);
+
+/*
+ * Take all packets that wait in `box`. What may leave now is in fault_outbox() afterwards, or with
+ * the ring, held packets that have become due among it.
  */
 void fault_send(struct fault_injector *f, struct outbox *box, uint64_t now_ns);
 /* The program ends: packets held back leave now rather than never. */
@@ -48,7 +56,7 @@ void fault_receive(struct fault_injector *f, const struct burst *burst, uint64_t
 /* When a held packet is due or the link changes: call fault_send() and fault_receive() then.
  * TIME_NEVER: nothing is to come. */
 uint64_t fault_next_due_ns(const struct fault_injector *f, uint64_t now_ns);
-bool fault_link_down(const struct fault_injector *f, uint64_t now_ns);
+bool fault_link_down(struct fault_injector *f, uint64_t now_ns);
 
 /* A message is about to look for a receive: it shall find none. */
 bool fault_rnr(struct fault_injector *f);

@@ -29,7 +29,7 @@ PEER_WITHIN_S = 4
 # Timeout 12 and 7 retries: 8 times 16.8 ms and at most four times that; the rest is for a busy machine.
 WRITER_TIMEOUT = 12
 ERROR_AFTER_S = 8 * 4.096e-6 * 2 ** WRITER_TIMEOUT
-ERROR_WITHIN_S = 4 * ERROR_AFTER_S + 2
+ERROR_WITHIN_S = 4 * ERROR_AFTER_S + 4
 
 
 def isolate():

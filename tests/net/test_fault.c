@@ -108,6 +108,8 @@ static struct kept send_later(struct fault_injector *f, uint64_t now_ns)
 	return kept;
 }
 
+static bool local_burst;
+
 /* n packets in, in one burst. */
 static struct kept receive_packets(struct fault_injector *f, unsigned n, uint64_t now_ns)
 {
@@ -124,6 +126,7 @@ static struct kept receive_packets(struct fault_injector *f, unsigned n, uint64_
 				       .len = g->len,
 				       .seg_len = g->seg_len };
 
+		burst.path.local = local_burst;
 		fault_receive(f, &burst, now_ns, keep, &kept);
 	}
 	outbox_destroy(&box);
@@ -332,6 +335,114 @@ static void test_full_outbox(void **state)
 	fault_destroy(f);
 }
 
+/* The other end of a same-host link: its ring, of so many places. */
+struct ring {
+	struct kept kept;
+	unsigned room;
+	uint32_t len; /* of each packet */
+};
+
+static bool put_ring(void *arg, const struct path *path, const uint8_t *data, uint32_t len)
+{
+	struct ring *r = arg;
+
+	assert_true(path->local);
+	assert_int_equal(len, r->len);
+	if (r->kept.n == r->room)
+		return false;
+	r->kept.psn[r->kept.n++] = (uint32_t)data[9] << 16 | (uint32_t)data[10] << 8 | data[11];
+	return true;
+}
+
+/* n packets of the same-host path out at `now_ns`. */
+static void send_local(struct fault_injector *f, struct ring *r, unsigned n, uint64_t now_ns)
+{
+	struct path path = path_of("192.0.2.1", "192.0.2.1", 0xc000);
+	struct outbox box;
+
+	path.local = true;
+	fault_set_ring(f, put_ring, r);
+	assert_int_equal(outbox_init(&box, 128 << 10), 0);
+	box.no_icrc = true;
+	for (unsigned i = 0; i < n; i++) {
+		struct packet p = { .opcode = 0x04, .pkey = 0xffff, .psn = psn_make(i) };
+		uint8_t *out = outbox_reserve(&box, &path, PACKET_HEADER_MAX);
+
+		assert_non_null(out);
+		r->len = packet_build_headers(&p, out);
+		outbox_commit(&box, r->len);
+		fault_send(f, &box, now_ns);
+		assert_true(outbox_empty(&box));
+	}
+	/* Nothing of it is meant for the network. */
+	assert_true(outbox_empty(fault_outbox(f)));
+	outbox_destroy(&box);
+}
+
+/* The same fates as on UDP, packet by packet; what would be damaged is lost. */
+static void test_ring_same_fates(void **state)
+{
+	static const char *const plans[] = { "loss=10%,seed=42", "dup=10%,seed=42",
+					     "out.reorder=20%,seed=42", "in.loss=50%" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(plans); i++) {
+		struct fault_injector *f = injector(plans[i]), *g = injector(plans[i]);
+		struct kept udp = send_packets(f, "192.0.2.1", 500), later;
+		struct ring ring = { .room = KEPT_MAX };
+
+		send_local(g, &ring, 500, T0);
+		assert_int_equal(ring.kept.n, udp.n);
+		assert_memory_equal(ring.kept.psn, udp.psn, udp.n * sizeof(udp.psn[0]));
+		later = send_later(f, T0 + NS_PER_SEC);
+		ring.kept.n = 0;
+		send_later(g, T0 + NS_PER_SEC);
+		assert_int_equal(ring.kept.n, later.n);
+		assert_memory_equal(ring.kept.psn, later.psn, later.n * sizeof(later.psn[0]));
+		fault_destroy(f);
+		fault_destroy(g);
+	}
+}
+
+static void test_ring_corrupt_is_lost(void **state)
+{
+	struct fault_injector *f = injector("corrupt=10%,seed=42");
+	struct ring ring = { .room = KEPT_MAX };
+	uint64_t out, in;
+
+	(void)state;
+	send_local(f, &ring, 500, T0);
+	out = fault_stats(f, FAULT_OUT)->corrupted;
+	assert_in_range(out, 20, 100);
+	assert_int_equal(ring.kept.n, 500 - out);
+	local_burst = true;
+	in = receive_packets(f, 500, T0).n;
+	local_burst = false;
+	assert_in_range(fault_stats(f, FAULT_IN)->corrupted, 20, 100);
+	assert_int_equal(in, 500 - fault_stats(f, FAULT_IN)->corrupted);
+	fault_destroy(f);
+}
+
+/* A full ring stops nobody else, loses nothing, changes no order, and is asked again soon. */
+static void test_ring_full(void **state)
+{
+	struct fault_injector *f = injector("corrupt=0.0001%");
+	struct ring ring = { .room = 10 };
+	uint64_t due;
+
+	(void)state;
+	send_local(f, &ring, 100, T0);
+	assert_int_equal(ring.kept.n, 10);
+	assert_int_equal(send_packets(f, "192.0.2.1", 5).n, 5);
+	due = fault_next_due_ns(f, T0);
+	assert_in_range(due, T0 + 1, T0 + NS_PER_MS);
+	ring.room = KEPT_MAX;
+	assert_int_equal(send_later(f, due).n, 0);
+	assert_in_order(&ring.kept, 100);
+	assert_true(fault_next_due_ns(f, due) == TIME_NEVER);
+	fault_destroy(f);
+}
+
 static void test_held_is_bounded(void **state)
 {
 	struct fault_injector *f = injector("delay=1s");
@@ -367,6 +478,13 @@ static void test_link_down(void **state)
 	assert_int_equal(receive_packets(f, 10, up).n, 10);
 	assert_true(fault_next_due_ns(f, up) == TIME_NEVER);
 	assert_int_equal(fault_stats(f, FAULT_IN)->link_down, 20);
+	fault_destroy(f);
+
+	/* Noticed late, it lasts as long. */
+	f = injector("link-down=2s+500ms");
+	assert_true(fault_link_down(f, up));
+	assert_true(fault_link_down(f, up + 500 * NS_PER_MS - 1));
+	assert_false(fault_link_down(f, up + 500 * NS_PER_MS));
 	fault_destroy(f);
 }
 
@@ -486,6 +604,9 @@ int main(void)
 		cmocka_unit_test(test_corruption_is_noticed),
 		cmocka_unit_test(test_full_outbox),
 		cmocka_unit_test(test_held_is_bounded),
+		cmocka_unit_test(test_ring_same_fates),
+		cmocka_unit_test(test_ring_corrupt_is_lost),
+		cmocka_unit_test(test_ring_full),
 		cmocka_unit_test(test_link_down),
 		cmocka_unit_test(test_once),
 		cmocka_unit_test(test_plan),

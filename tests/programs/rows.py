@@ -176,6 +176,7 @@ SPECIALS = [
     (specials.last_ack,             "lo4",           "net4 net6"),
     (specials.run_infinitely,       "net4",          "host4"),
     (specials.kill_one,             "host4",         "net4 lo6"),
+    (specials.injected_faults,      "lo4",           "host6"),
     (specials.garbage,              "host4",         ""),
     (specials.garbage_minute,       "",              "host4 net6"),
 ]
