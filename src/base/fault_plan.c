@@ -117,6 +117,7 @@ static const struct {
 	{ "rnr", PLAN(rnr), take_chance, "a percentage such as 1%" },
 	{ "cq-overrun", PLAN(cq_overrun), take_positive, "a number of completions such as 100" },
 	{ "qp-error", PLAN(qp_error), take_positive, "a number of packets such as 1000" },
+	{ "device-fatal", PLAN(device_fatal), take_positive, "a number of packets such as 1000" },
 	{ "link-down", PLAN(link_down_at_ns), take_outage,
 	  "when, a plus and how long, such as 2s+500ms" },
 #undef RATE
@@ -186,7 +187,8 @@ static int take_item(struct fault_plan *plan, char *item, char *error, size_t er
 
 static bool is_active(const struct fault_plan *plan)
 {
-	uint64_t any = plan->rnr | plan->cq_overrun | plan->qp_error | plan->link_down_for_ns;
+	uint64_t any = plan->rnr | plan->cq_overrun | plan->qp_error | plan->device_fatal |
+		       plan->link_down_for_ns;
 
 	for (int d = 0; d < FAULT_DIRECTIONS; d++) {
 		const struct fault_rates *r = &plan->rates[d];

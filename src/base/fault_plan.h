@@ -23,9 +23,10 @@ struct fault_plan {
 	bool active; /* there is something to do */
 	uint64_t seed;
 	struct fault_rates rates[FAULT_DIRECTIONS];
-	uint64_t rnr;	     /* chance of an RC message to find no receive posted */
-	uint64_t cq_overrun; /* after this many completions of the process; 0: never */
-	uint64_t qp_error;   /* after this many packets received by the process; 0: never */
+	uint64_t rnr;	       /* chance of an RC message to find no receive posted */
+	uint64_t cq_overrun;   /* after this many completions of the process; 0: never */
+	uint64_t qp_error;     /* after this many packets received by the process; 0: never */
+	uint64_t device_fatal; /* the same, for all its queue pairs and devices */
 	uint64_t link_down_at_ns, link_down_for_ns; /* since the adapter started; for 0: never */
 };
 

@@ -231,6 +231,17 @@ bool dev_refuse_forked(const struct dev_context *ctx)
 	return true;
 }
 
+int dev_check_alive(const struct dev_context *ctx)
+{
+	if (!engine_is_dead(ctx->engine))
+		return 0;
+	log_info(
+		"%s is in the fatal state (an injected fault): close it, with all other devices of "
+		"this process, and open it again",
+		ctx->dev->ibv.name);
+	return -EIO;
+}
+
 void *dev_zalloc(size_t size)
 {
 	void *p = calloc(1, size);

@@ -107,6 +107,7 @@ int dev_cq_create(struct dev_context *ctx, const struct ibv_cq_init_attr_ex *att
 	list_init(&cq->pending_link);
 	list_init(&cq->send_qps);
 	list_init(&cq->recv_qps);
+	list_init(&cq->srqs);
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD)
 		cq->domain = (struct dev_pd *)attr->parent_domain;
 	dev_object_add(
@@ -184,7 +185,7 @@ void dev_cq_complete(void *arg, const struct ibv_wc *wc, bool solicited)
 					     cq->mask ||
 				     engine_fault_cq_overrun(cq->ctx->engine),
 			     0)) {
-		dev_cq_overrun(cq);
+		dev_cq_overrun(cq, wc->qp_num);
 		return;
 	}
 	slot = &cq->slots[tail & cq->mask];

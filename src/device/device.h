@@ -170,8 +170,10 @@ struct dev_cq { // NOLINT(clang-analyzer-optin.performance.Padding)
 	uint32_t since_event;
 	bool held_back; /* armed, and an event is owed */
 	struct engine_alarm event_alarm;
-	/* QPs to put in error at an overrun; under the engine lock. */
-	struct list send_qps, recv_qps;
+	/* QPs and XRC SRQs to put in error at an overrun, and the QP whose completion was lost;
+	 * under the engine lock. */
+	struct list send_qps, recv_qps, srqs;
+	uint32_t lost_qpn;
 	bool has_reaper;
 	pthread_t reaper;
 };
@@ -198,6 +200,8 @@ struct dev_srq {
 	struct dev_cq *cq;
 	uint32_t srqn;
 	struct dev_srq *next_numbered;
+	struct list cq_link;
+	bool broken; /* its CQ overran: no message finds it any more; under the engine lock */
 };
 
 struct qp_builder;
@@ -236,6 +240,9 @@ static inline bool dev_forked(const struct dev_context *ctx)
 
 /* The same for a call that has to refuse then: it says so in the log. */
 bool dev_refuse_forked(const struct dev_context *ctx);
+
+/* -EIO when the device is in the fatal state, which the log tells. */
+int dev_check_alive(const struct dev_context *ctx);
 
 /* Zeroed memory for an object; the log tells when there is none. */
 void *dev_zalloc(size_t size);
@@ -293,6 +300,7 @@ ssize_t dev_query_gid_table(struct dev_context *ctx, struct ibv_gid_entry *entri
 			    uint32_t flags, size_t entry_size);
 void dev_refresh(struct dev *dev); /* look at the interface again; tell the contexts what changed */
 void dev_link_fault(struct dev *dev, bool down); /* injected */
+void dev_fatal(struct dev *dev);		 /* injected */
 /* The path an address vector describes. */
 int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct path *path, char *why,
 		     size_t why_len);
@@ -367,7 +375,8 @@ void dev_cq_notify(struct dev_cq *cq, bool failed, bool solicited); /* engine */
 void dev_cq_notify_stop(
 	struct dev_cq *cq); /* no event comes from now on, without new completions */
 void dev_cq_ex_init(struct dev_cq *cq, uint64_t wc_flags);
-void dev_cq_overrun(struct dev_cq *cq);	       /* engine */
+/* This queue pair's completion didn't fit; engine. */
+void dev_cq_overrun(struct dev_cq *cq, uint32_t qpn);
 void dev_cq_overrun_finish(struct dev_cq *cq); /* before its memory goes */
 
 /* srq.c */

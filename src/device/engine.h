@@ -92,6 +92,7 @@ void engine_alarm_cancel(struct engine *e, struct engine_alarm *a);
 struct engine_observer {
 	void (*netdev_changed)(struct engine_observer *o);
 	void (*link_fault)(struct engine_observer *o, bool down); /* injected */
+	void (*device_fatal)(struct engine_observer *o);	  /* injected */
 	struct engine_observer *next;
 };
 void engine_observe(struct engine *e, struct engine_observer *o);
@@ -100,6 +101,9 @@ void engine_unobserve(struct engine *e, struct engine_observer *o);
 /* Fault injection: the completion that is about to be written shall overrun its queue. Under the
  * lock. */
 bool engine_fault_cq_overrun(struct engine *e);
+
+/* The injected end of all devices of this process: nothing works until the last context is closed. */
+bool engine_is_dead(const struct engine *e);
 
 /* Packets dropped so far for this reason. Without the lock. */
 uint64_t engine_drops(struct engine *e, enum drop reason);

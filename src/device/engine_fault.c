@@ -39,6 +39,13 @@ void engine_fault_packet(struct engine *e, struct engine_qp *eqp, const struct p
 
 	/* A fault that nothing asked for within this packet doesn't wait for another. */
 	qp->resp.starved = false;
+	if (fault_device_fatal(e->fault)) {
+		log_info("fault injection: the device is in the fatal state");
+		atomic_store(&e->dead, true);
+		atomic_store(&e->died, true);
+		engine_thread_wake(e);
+		return;
+	}
 	if (fault_qp_error(e->fault)) {
 		log_info("fault injection: queue pair 0x%06x fails", qp->qpn);
 		qp_fatal(qp, IBV_EVENT_QP_FATAL);
@@ -46,6 +53,31 @@ void engine_fault_packet(struct engine *e, struct engine_qp *eqp, const struct p
 	}
 	if (qp->cfg.type == IBV_QPT_RC && pkt->op->flags & OPF_RECV_WR && !qp->resp.recv_taken)
 		qp->resp.starved = fault_rnr(e->fault);
+}
+
+bool engine_is_dead(const struct engine *e)
+{
+	return atomic_load_explicit(&e->dead, memory_order_relaxed);
+}
+
+/* The device's event comes first, then those of its queue pairs. */
+void engine_fault_die(struct engine *e)
+{
+	pthread_mutex_lock(&e->observers_lock);
+	for (struct engine_observer *o = e->observers; o; o = o->next)
+		o->device_fatal(o);
+	pthread_mutex_unlock(&e->observers_lock);
+	engine_lock(e);
+	for (uint32_t i = 0; i < e->qps.n_owned * QPNS_PER_BLOCK; i++) {
+		uint32_t block = e->qps.owned[i / QPNS_PER_BLOCK];
+		struct engine_qp *eqp = e->qps.blocks[block][i % QPNS_PER_BLOCK];
+
+		if (!eqp || atomic_load(&eqp->qp.state) == IBV_QPS_RESET)
+			continue;
+		qp_fatal(&eqp->qp, IBV_EVENT_QP_FATAL);
+		engine_make_ready(e, eqp);
+	}
+	engine_unlock(e);
 }
 
 bool engine_fault_cq_overrun(struct engine *e)

@@ -61,6 +61,7 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	struct fault_injector *fault; /* injected faults, or NULL */
 	_Atomic bool link_down;	      /* by one of them */
 	_Atomic bool link_changed;    /* and the observers don't know yet */
+	_Atomic bool dead, died;      /* the device, by another; and they don't know yet */
 	struct qp_counters gone;      /* counters of QPs already destroyed */
 
 	/* The background thread. */
@@ -106,6 +107,8 @@ void engine_fault_close(struct engine *e);
 void engine_fault_packet(struct engine *e, struct engine_qp *eqp, const struct packet *pkt);
 /* The link went down or came up: tell later, from the thread. True: it did. */
 bool engine_fault_link(struct engine *e);
+/* The device died: tell, then fail all queue pairs. Without the lock, from the thread. */
+void engine_fault_die(struct engine *e);
 size_t engine_fault_report(const struct engine *e, char *text, size_t cap, size_t at);
 size_t engine_report_line(char *text, size_t cap, size_t at, const char *name, uint64_t value);
 

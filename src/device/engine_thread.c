@@ -147,6 +147,8 @@ static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
 	}
 	if (atomic_exchange(&e->link_changed, false))
 		tell_link_fault(e);
+	if (atomic_exchange(&e->died, false))
+		engine_fault_die(e);
 }
 
 /*

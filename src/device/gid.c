@@ -178,6 +178,13 @@ void dev_link_fault(struct dev *dev, bool down)
 	pthread_mutex_unlock(&dev->lock);
 }
 
+void dev_fatal(struct dev *dev)
+{
+	pthread_mutex_lock(&dev->lock);
+	tell(dev, IBV_EVENT_DEVICE_FATAL);
+	pthread_mutex_unlock(&dev->lock);
+}
+
 #define refuse(...) (snprintf(why, why_len, __VA_ARGS__), -EINVAL)
 
 int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct path *path, char *why,

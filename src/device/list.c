@@ -71,6 +71,11 @@ static void link_fault(struct engine_observer *o, bool down)
 	dev_link_fault(container_of(o, struct dev, observer), down);
 }
 
+static void device_fatal(struct engine_observer *o)
+{
+	dev_fatal(container_of(o, struct dev, observer));
+}
+
 static struct dev *create(const struct netdev *net)
 {
 	struct dev *dev = calloc(1, sizeof(*dev));
@@ -89,6 +94,7 @@ static struct dev *create(const struct netdev *net)
 	dev->net = *net;
 	dev->observer.netdev_changed = observed;
 	dev->observer.link_fault = link_fault;
+	dev->observer.device_fatal = device_fatal;
 	pthread_mutex_init(&dev->lock, NULL);
 	list_init(&dev->contexts);
 	list_append(&devices, &dev->link);

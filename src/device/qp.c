@@ -212,7 +212,9 @@ int dev_qp_create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 
 	if (dev_refuse_forked(ctx))
 		return -EPERM;
-	rc = check_type(attr);
+	rc = dev_check_alive(ctx);
+	if (!rc)
+		rc = check_type(attr);
 	if (!rc)
 		rc = check_mask(attr);
 	if (rc)
@@ -351,6 +353,8 @@ int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 
 	if (dev_refuse_forked(qp->ctx))
 		return -EPERM;
+	if (dev_check_alive(qp->ctx))
+		return -EIO;
 	if (mask & IBV_QP_AV) {
 		rc = -dev_path_resolve(qp->ctx->dev, &attr->ah_attr, &path, why, sizeof(why));
 		given = &path;

@@ -35,7 +35,7 @@ struct recv_queue *xrc_find_srq(void *domain, uint32_t srqn)
 {
 	struct dev_srq *srq = find(srqn);
 
-	return srq && srq->xrcd->domain == domain ? &srq->rq : NULL;
+	return srq && srq->xrcd->domain == domain && !srq->broken ? &srq->rq : NULL;
 }
 
 /* The first number is random: one that a peer took from another process is unlikely to be ours. */
@@ -55,6 +55,7 @@ void xrc_srq_add(struct dev_srq *srq)
 	srq->srqn = draw_number();
 	srq->next_numbered = *chain(srq->srqn);
 	*chain(srq->srqn) = srq;
+	list_append(&srq->cq->srqs, &srq->cq_link);
 	engine_unlock(srq->ctx->engine);
 }
 
@@ -68,6 +69,7 @@ void xrc_srq_remove(struct dev_srq *srq)
 		link = &(*link)->next_numbered;
 	if (*link)
 		*link = srq->next_numbered;
+	list_remove(&srq->cq_link);
 	list_for_each(pos, &srq->xrcd->domain->targets)
 	{
 		struct xrc_target *target = container_of(pos, struct xrc_target, link);
@@ -75,6 +77,24 @@ void xrc_srq_remove(struct dev_srq *srq)
 		responder_forget_srq(&target->eqp.qp, &srq->rq);
 	}
 	engine_unlock(srq->ctx->engine);
+}
+
+void xrc_srq_break(struct dev_srq *srq)
+{
+	struct list *pos;
+
+	srq->broken = true;
+	dev_async_post(srq->ctx, IBV_EVENT_SRQ_ERR, srq);
+	list_for_each(pos, &srq->xrcd->domain->targets)
+	{
+		struct xrc_target *target = container_of(pos, struct xrc_target, link);
+		struct qp *qp = &target->eqp.qp;
+
+		if (qp->resp.queue != &srq->rq && qp->qpn != srq->cq->lost_qpn)
+			continue;
+		qp_fatal(qp, IBV_EVENT_QP_FATAL);
+		engine_kick(target->engine, &target->eqp);
+	}
 }
 
 static struct xrc_domain *find_domain(const struct dev *dev, const struct stat *file)

@@ -40,6 +40,8 @@ struct recv_queue *xrc_find_srq(void *domain, uint32_t srqn);
 /* Give the SRQ a number and let messages in; and take it out of all targets' hands. */
 void xrc_srq_add(struct dev_srq *srq);
 void xrc_srq_remove(struct dev_srq *srq);
+/* Its CQ overran: the targets that are at it fail, others when they name it. Under the engine lock. */
+void xrc_srq_break(struct dev_srq *srq);
 
 /* Around a fork, so that the child finds the lock free. */
 void xrc_fork_lock(bool take);

@@ -50,7 +50,8 @@ struct fault_injector {
 	void *ring_arg;
 	bool stuck[2];	       /* packets that are due wait: [0] for the outbox, [1] for a ring */
 	uint64_t ring_full_ns; /* a ring was full: tried again then */
-	uint64_t messages, packets, completions; /* for rnr, qp-error, cq-overrun */
+	/* for rnr, qp-error, device-fatal, cq-overrun */
+	uint64_t messages, packets, fatal_packets, completions;
 	uint8_t scratch[UINT16_MAX];
 };
 
@@ -404,6 +405,11 @@ bool fault_rnr(struct fault_injector *f)
 bool fault_qp_error(struct fault_injector *f)
 {
 	return ++f->packets == f->plan.qp_error;
+}
+
+bool fault_device_fatal(struct fault_injector *f)
+{
+	return ++f->fatal_packets == f->plan.device_fatal;
 }
 
 bool fault_cq_overrun(struct fault_injector *f)

@@ -62,6 +62,8 @@ bool fault_link_down(struct fault_injector *f, uint64_t now_ns);
 bool fault_rnr(struct fault_injector *f);
 /* A packet came in: its queue pair shall fail. True once. */
 bool fault_qp_error(struct fault_injector *f);
+/* A packet came in: the device shall break. True once. */
+bool fault_device_fatal(struct fault_injector *f);
 /* A completion: its queue shall be overrun. True once. */
 bool fault_cq_overrun(struct fault_injector *f);
 

@@ -490,7 +490,7 @@ static void test_link_down(void **state)
 
 static void test_once(void **state)
 {
-	struct fault_injector *f = injector("cq-overrun=3,qp-error=5,rnr=50%");
+	struct fault_injector *f = injector("cq-overrun=3,qp-error=5,device-fatal=7,rnr=50%");
 	unsigned overruns = 0, errors = 0, rnrs = 0;
 
 	(void)state;
@@ -499,6 +499,7 @@ static void test_once(void **state)
 
 		assert_int_equal(overrun, i == 3);
 		assert_int_equal(error, i == 5);
+		assert_int_equal(fault_device_fatal(f), i == 7);
 		overruns += overrun;
 		errors += error;
 		rnrs += fault_rnr(f);
@@ -567,6 +568,7 @@ static void test_wrong_plans(void **state)
 		{ "seed=1.5", "a number" },
 		{ "cq-overrun=0", "completions" },
 		{ "qp-error=x", "packets" },
+		{ "device-fatal=0", "packets" },
 		{ "link-down=2s", "how long" },
 		{ "link-down=2s+0s", "how long" },
 		{ "link-down=2s+1s+1s", "how long" },

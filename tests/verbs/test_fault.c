@@ -3,6 +3,7 @@
  * What a program sees of injected faults. The setting is read once in a process, so each test is a
  * run of this program with a name.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,6 +150,59 @@ static void qp_error(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
+/* The device says so first, then its queue pairs; nothing new is to be had until it was opened anew. */
+static void device_fatal(void **state)
+{
+	struct rig *r = *state;
+	struct ibv_cq *cq = rig_cq(r, 64, NULL);
+	struct ibv_qp *qp = self_connected(r, cq), *idle = self_connected(r, cq);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC };
+	struct ibv_context *second = rig_open("lo");
+	struct ibv_async_event event;
+	struct ibv_wc wc;
+	void *again;
+
+	assert_int_equal(rig_post_recv(r, qp, 1, 4096, 64), 0);
+	assert_int_equal(rig_post_recv(r, idle, 1, 4096, 64), 0);
+	assert_int_equal(rig_post_send(r, qp, 2, 0, 64, IBV_SEND_SIGNALED), 0);
+	assert_true(rig_readable(r->ctx->async_fd, 30000));
+	assert_int_equal(ibv_get_async_event(r->ctx, &event), 0);
+	assert_int_equal(event.event_type, IBV_EVENT_DEVICE_FATAL);
+	ibv_ack_async_event(&event);
+	event = rig_await_event(second, IBV_EVENT_DEVICE_FATAL);
+	ibv_ack_async_event(&event);
+	for (int i = 0; i < 2; i++) {
+		event = rig_await_event(r->ctx, IBV_EVENT_QP_FATAL);
+		assert_true(event.element.qp == qp || event.element.qp == idle);
+		ibv_ack_async_event(&event);
+	}
+	assert_int_equal(state_of(qp), IBV_QPS_ERR);
+	assert_int_equal(state_of(idle), IBV_QPS_ERR);
+	/* Whatever was not done before is flushed, and so is what is posted now. */
+	assert_int_equal(rig_post_recv(r, idle, 3, 4096, 64), 0);
+	for (int flushed = 0; flushed < 2;) {
+		wc = rig_await(cq);
+		flushed += wc.qp_num == idle->qp_num;
+		assert_true(wc.qp_num == qp->qp_num || wc.status == IBV_WC_WR_FLUSH_ERR);
+	}
+	assert_null(ibv_create_qp(r->pd, &init));
+	assert_int_equal(errno, EIO);
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EIO);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_qp(idle), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_close_device(second), 0);
+	/* After the last is closed it works again. */
+	rig_teardown(state);
+	assert_int_equal(rig_setup(&again), 0);
+	*state = r = again;
+	cq = rig_cq(r, 64, NULL);
+	qp = self_connected(r, cq);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
 static void expect_port(struct rig *r, enum ibv_port_state state)
 {
 	struct ibv_port_attr attr;
@@ -191,6 +245,7 @@ int main(int argc, char **argv)
 		{ "rnr_for_ever", "rnr=100%", rnr_retries_run_out },
 		{ "cq_overrun", "cq-overrun=10", cq_overrun },
 		{ "qp_error", "qp-error=1", qp_error },
+		{ "device_fatal", "device-fatal=1", device_fatal },
 		{ "link_down", "link-down=200ms+1s", link_down },
 	};
 
