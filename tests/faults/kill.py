@@ -16,13 +16,14 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 PAIRS = 8
 ITERATIONS = 4000
 SIZE = 16384
 STOPPED_S = 5
-WRITES_WITHIN_S = 2
+WRITES_FOR_S = 0.5
 FINISH_WITHIN_S = 120
 # Timeout 14 and 7 retries take up to four times 8 * 67 ms.
 PEER_WITHIN_S = 4
@@ -51,7 +52,17 @@ def left_behind():
 class Side:
     def __init__(self, build, path, program, *more):
         argv = [os.path.join(build, "rocelink"), "run", "--path", path, "--", *program, *more]
-        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.output = tempfile.NamedTemporaryFile("w")
+        self.process = subprocess.Popen(argv, stdout=self.output, stderr=subprocess.STDOUT)
+
+    def said(self):
+        with open(self.output.name, encoding="utf-8") as f:
+            return f.read()
+
+    def await_text(self, text, patience):
+        deadline = time.monotonic() + patience
+        while text not in self.said() and time.monotonic() < deadline and self.process.poll() is None:
+            time.sleep(0.02)
 
     def end(self, patience):
         try:
@@ -77,7 +88,7 @@ def start(build, path, writers):
     programs = [["ibv_rc_pingpong", "-c", "-g", "0", "-n", str(ITERATIONS), "-s", str(SIZE), "-p", str(20000 + i)]
                 for i in range(PAIRS)]
     if writers:
-        programs.append(["ib_write_bw", "-D", "60", "-u", str(WRITER_TIMEOUT), "-p", str(20000 + PAIRS)])
+        programs.append(["stdbuf", "-oL", "ib_write_bw", "-D", "60", "-u", str(WRITER_TIMEOUT), "-p", str(20000 + PAIRS)])
     servers = [Side(build, path, program) for program in programs]
     await_listening({20000 + i for i in range(len(programs))})
     clients = [Side(build, path, program, "localhost") for program in programs]
@@ -87,12 +98,13 @@ def start(build, path, writers):
 
 def writer_fails(server, client):
     """How long the client of the killed server took to end, and what is wrong with that."""
-    time.sleep(WRITES_WITHIN_S)
+    client.await_text("#bytes", FINISH_WITHIN_S)
+    time.sleep(WRITES_FOR_S)
     server.process.kill()
     killed = time.monotonic()
     server.process.wait()
     status, took = client.end(ERROR_WITHIN_S), time.monotonic() - killed
-    said = client.process.stdout.read()
+    said = client.said()
     if status == 0 or "status 12" not in said or took < ERROR_AFTER_S * 0.9:
         return took, ["the client whose server was killed: %s after %.3f s: %s" % (status, took, said[-300:])]
     return took, []
@@ -138,11 +150,11 @@ def play(build, path, signal_name, choose):
         for name, one in zip(("server", "client"), pair):
             status = one.end(FINISH_WITHIN_S)
             if status != 0:
-                wrong.append("pair %d, %s: %s: %s" % (number, name, status, one.process.stdout.read()[-300:]))
+                wrong.append("pair %d, %s: %s: %s" % (number, name, status, one.said()[-300:]))
     if len(pairs) < PAIRS:
         wrong += bury(victim, peer, killed)
     for one in sum(everyone, ()):
-        one.process.stdout.close()
+        one.output.close()
     left = left_behind()
     if left:
         wrong.append("left behind: %s" % " ".join(left))

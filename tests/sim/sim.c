@@ -94,7 +94,7 @@ static struct recv_queue *find_srq(void *xrcd, uint32_t srqn)
 
 void sim_post_recv(struct sim_node *n, const struct ibv_recv_wr *wr)
 {
-	if (n->qp.cfg.type == IBV_QPT_XRC_RECV)
+	if (n->qp.cfg.type == IBV_QPT_XRC_RECV || n->qp.cfg.srq)
 		assert_int_equal(recv_queue_post(&n->srq, wr), 0);
 	else
 		assert_int_equal(qp_post_recv(&n->qp, wr), 0);
@@ -159,7 +159,7 @@ static void connect_node(struct sim *s, unsigned i)
 	       NULL);
 }
 
-static void start_node(struct sim *s, unsigned i)
+static void make_qp(struct sim *s, unsigned i)
 {
 	struct sim_node *n = &s->node[i];
 	struct qp_config cfg = {
@@ -167,6 +167,7 @@ static void start_node(struct sim *s, unsigned i)
 		.mem = &n->mem,
 		.type = s->cfg.type == IBV_QPT_XRC_SEND && i == 1 ? IBV_QPT_XRC_RECV : s->cfg.type,
 		.pd = n,
+		.srq = s->cfg.srq && i == 1 ? &n->srq : NULL,
 		.find_srq = find_srq,
 		.xrcd = n,
 		.send_cq = n,
@@ -177,6 +178,16 @@ static void start_node(struct sim *s, unsigned i)
 			 .max_recv_sge = 30,
 			 .max_inline_data = 256 },
 	};
+
+	if (cfg.type == IBV_QPT_XRC_RECV)
+		cfg.pd = cfg.send_cq = cfg.recv_cq = NULL;
+	assert_int_equal(qp_init(&n->qp, &cfg), 0);
+	n->qp.qpn = 0x100 + i;
+}
+
+static void start_node(struct sim *s, unsigned i)
+{
+	struct sim_node *n = &s->node[i];
 
 	n->allocation = malloc(SIM_MEMORY + 2 * SIM_CANARY);
 	memset(n->allocation, CANARY, SIM_MEMORY + 2 * SIM_CANARY);
@@ -197,12 +208,9 @@ static void start_node(struct sim *s, unsigned i)
 	};
 	assert_int_equal(mem_add(&n->mem, &n->mr), 0);
 	assert_int_equal(outbox_init(&n->box, OUTBOX_BYTES), 0);
-	if (cfg.type == IBV_QPT_XRC_RECV)
-		cfg.pd = cfg.send_cq = cfg.recv_cq = NULL;
 	assert_int_equal(recv_queue_init(&n->srq, 256, 30, n), 0);
 	n->srq.cq = n;
-	assert_int_equal(qp_init(&n->qp, &cfg), 0);
-	n->qp.qpn = 0x100 + i;
+	make_qp(s, i);
 }
 
 void sim_start(struct sim *s, const struct sim_config *cfg)
@@ -213,6 +221,17 @@ void sim_start(struct sim *s, const struct sim_config *cfg)
 	s->now_ns = NS_PER_SEC;
 	for (unsigned i = 0; i < 2; i++)
 		start_node(s, i);
+	for (unsigned i = 0; i < 2; i++)
+		connect_node(s, i);
+}
+
+void sim_reincarnate(struct sim *s, uint32_t psn)
+{
+	s->cfg.psn = psn;
+	for (unsigned i = 0; i < 2; i++) {
+		qp_destroy(&s->node[i].qp);
+		make_qp(s, i);
+	}
 	for (unsigned i = 0; i < 2; i++)
 		connect_node(s, i);
 }
@@ -402,6 +421,22 @@ static enum drop receive(struct sim *s, const struct sim_packet *p)
 	if (pkt.dest_qpn != s->node[p->to].qp.qpn)
 		return DROP_QPN;
 	return qp_rx(&s->node[p->to].qp, &pkt, &p->path, s->now_ns);
+}
+
+unsigned sim_replay_history(struct sim *s)
+{
+	unsigned n = 0;
+
+	for (; n < SIM_HISTORY && s->history[n]; n++) {
+		s->drops[receive(s, s->history[n])]++;
+		transmit(s, s->history[n]->to);
+	}
+	return n;
+}
+
+struct path sim_path(unsigned to)
+{
+	return path_to(to);
 }
 
 enum drop sim_inject(struct sim *s, unsigned to, struct packet *p)

@@ -23,7 +23,7 @@
 
 struct sim_node {
 	struct qp qp;
-	struct recv_queue srq; /* XRC: the target's, number SIM_SRQN */
+	struct recv_queue srq; /* with cfg.srq, node 1's; XRC: the target's, number SIM_SRQN */
 	struct mem_table mem;
 	struct outbox box;
 	struct mr mr;
@@ -38,6 +38,7 @@ struct sim_node {
 
 struct sim_config {
 	enum ibv_qp_type type; /* IBV_QPT_XRC_SEND: of node 0, node 1 is its target */
+	bool srq;	       /* node 1 receives from a shared queue */
 	enum ibv_mtu mtu;
 	uint32_t psn; /* of both directions */
 	uint32_t rd_atomic;
@@ -77,6 +78,12 @@ void sim_start(struct sim *s, const struct sim_config *cfg);
 /* Until both ends are at rest or the virtual time is over. True: at rest. Checks invariants after
  * every event. */
 bool sim_run(struct sim *s, uint64_t limit_ns);
+/* Both QPs are destroyed, and others of the same numbers connected, with this PSN. */
+void sim_reincarnate(struct sim *s, uint32_t psn);
+/* The packets sent last, if cfg.replay kept them, arrive once more. Returns how many. */
+unsigned sim_replay_history(struct sim *s);
+/* From a node to the other. */
+struct path sim_path(unsigned to);
 /* Frees all; fails the test when a canary was touched. */
 void sim_end(struct sim *s);
 

@@ -20,7 +20,7 @@
 #include "sim_pcap.h"
 
 #define MASK_BITS 7
-#define SEEDS	  10
+#define SEEDS	  50
 #define LIMIT_NS  (600 * NS_PER_SEC)
 #define MTU	  256
 
@@ -29,6 +29,7 @@ struct scenario {
 	enum ibv_qp_type type;
 	void (*post)(struct sim *s);
 	void (*check)(struct sim *s);
+	bool srq;
 };
 
 static struct sim sim; /* large */
@@ -580,34 +581,81 @@ static void check_uc_writes(struct sim *s)
 	}
 }
 
+/* UD: a message is one packet, and lies behind the 40 bytes of a GRH. */
+static const uint32_t ud_sizes[] = { 0, 1, 33, MTU - 1, MTU, MTU + 1, 4095, 4096 };
+
+static void post_uds(struct sim *s)
+{
+	struct path path = sim_path(1);
+
+	for (unsigned i = 0; i < ARRAY_LEN(ud_sizes); i++) {
+		struct ibv_sge sge = sim_sge(&s->node[0], i * 8192, ud_sizes[i]);
+		struct ibv_send_wr wr = { .wr_id = i,
+					  .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = IBV_WR_SEND_WITH_IMM,
+					  .send_flags = IBV_SEND_SIGNALED };
+
+		wr.imm_data = htobe32(i);
+		wr.wr.ud.remote_qpn = s->node[1].qp.qpn;
+		wr.wr.ud.remote_qkey = 0x11111111;
+		post_recv(s, 1, i, i * 8192, 8192);
+		assert_int_equal(qp_post_send(&s->node[0].qp, &wr, &path), 0);
+	}
+}
+
+/* Whatever is told of is whole and what its immediate value says. */
+static void check_uds(struct sim *s)
+{
+	const struct sim_node *n = &s->node[1];
+
+	expect_sent(s, ARRAY_LEN(ud_sizes));
+	for (unsigned i = 0; i < n->n_recv_wc; i++) {
+		const struct ibv_wc *wc = &n->recv_wc[i];
+		uint32_t m = be32toh(wc->imm_data);
+
+		assert_int_equal(wc->status, IBV_WC_SUCCESS);
+		assert_int_equal(wc->wr_id, i);
+		assert_in_range(m, 0, ARRAY_LEN(ud_sizes) - 1);
+		assert_int_equal(wc->byte_len, 40 + ud_sizes[m]);
+		assert_memory_equal(n->memory + i * 8192 + 40, s->node[0].memory + m * 8192,
+				    ud_sizes[m]);
+	}
+}
+
 static const struct scenario scenarios[] = {
-	{ "send", IBV_QPT_RC, post_sends, check_sends },
-	{ "write", IBV_QPT_RC, post_writes, check_writes },
-	{ "write-imm", IBV_QPT_RC, post_write_imm, check_write_imm },
-	{ "read", IBV_QPT_RC, post_reads, check_writes },
-	{ "long-read", IBV_QPT_RC, post_long_read, check_long_read },
-	{ "atomics", IBV_QPT_RC, post_atomics, check_atomics },
-	{ "mixed", IBV_QPT_RC, post_mixed, check_mixed },
-	{ "fence", IBV_QPT_RC, post_fence, check_fence },
-	{ "gather", IBV_QPT_RC, post_gather, check_gather },
-	{ "inline", IBV_QPT_RC, post_inline, check_inline },
-	{ "rnr", IBV_QPT_RC, post_rnr, check_rnr },
-	{ "both", IBV_QPT_RC, post_both, check_both },
-	{ "atomic-write", IBV_QPT_RC, post_atomic_writes, check_atomic_writes },
-	{ "send-invalidate", IBV_QPT_RC, post_invalidating_sends, check_invalidating_sends },
-	{ "locals", IBV_QPT_RC, post_locals, check_locals },
-	{ "swaps", IBV_QPT_RC, post_swaps, check_swaps },
-	{ "uc-send", IBV_QPT_UC, post_sends, check_uc },
-	{ "uc-write-imm", IBV_QPT_UC, post_uc_writes, check_uc_writes },
+	{ "send", IBV_QPT_RC, post_sends, check_sends, false },
+	{ "write", IBV_QPT_RC, post_writes, check_writes, false },
+	{ "write-imm", IBV_QPT_RC, post_write_imm, check_write_imm, false },
+	{ "read", IBV_QPT_RC, post_reads, check_writes, false },
+	{ "long-read", IBV_QPT_RC, post_long_read, check_long_read, false },
+	{ "atomics", IBV_QPT_RC, post_atomics, check_atomics, false },
+	{ "mixed", IBV_QPT_RC, post_mixed, check_mixed, false },
+	{ "fence", IBV_QPT_RC, post_fence, check_fence, false },
+	{ "gather", IBV_QPT_RC, post_gather, check_gather, false },
+	{ "inline", IBV_QPT_RC, post_inline, check_inline, false },
+	{ "rnr", IBV_QPT_RC, post_rnr, check_rnr, false },
+	{ "both", IBV_QPT_RC, post_both, check_both, false },
+	{ "atomic-write", IBV_QPT_RC, post_atomic_writes, check_atomic_writes, false },
+	{ "send-invalidate", IBV_QPT_RC, post_invalidating_sends, check_invalidating_sends, false },
+	{ "locals", IBV_QPT_RC, post_locals, check_locals, false },
+	{ "swaps", IBV_QPT_RC, post_swaps, check_swaps, false },
+	{ "uc-send", IBV_QPT_UC, post_sends, check_uc, false },
+	{ "uc-write-imm", IBV_QPT_UC, post_uc_writes, check_uc_writes, false },
+	{ "ud", IBV_QPT_UD, post_uds, check_uds, false },
+	{ "srq-send", IBV_QPT_RC, post_sends, check_sends, true },
+	{ "srq-write-imm", IBV_QPT_RC, post_write_imm, check_write_imm, true },
+	{ "srq-rnr", IBV_QPT_RC, post_rnr, check_rnr, true },
+	{ "srq-uc-send", IBV_QPT_UC, post_sends, check_uc, true },
 	/* The same over XRC, where node 1 only answers. */
-	{ "xrc-send", IBV_QPT_XRC_SEND, post_sends, check_sends },
-	{ "xrc-write", IBV_QPT_XRC_SEND, post_writes, check_writes },
-	{ "xrc-write-imm", IBV_QPT_XRC_SEND, post_write_imm, check_write_imm },
-	{ "xrc-read", IBV_QPT_XRC_SEND, post_reads, check_writes },
-	{ "xrc-long-read", IBV_QPT_XRC_SEND, post_long_read, check_long_read },
-	{ "xrc-atomics", IBV_QPT_XRC_SEND, post_atomics, check_atomics },
-	{ "xrc-mixed", IBV_QPT_XRC_SEND, post_mixed, check_mixed },
-	{ "xrc-rnr", IBV_QPT_XRC_SEND, post_rnr, check_rnr },
+	{ "xrc-send", IBV_QPT_XRC_SEND, post_sends, check_sends, false },
+	{ "xrc-write", IBV_QPT_XRC_SEND, post_writes, check_writes, false },
+	{ "xrc-write-imm", IBV_QPT_XRC_SEND, post_write_imm, check_write_imm, false },
+	{ "xrc-read", IBV_QPT_XRC_SEND, post_reads, check_writes, false },
+	{ "xrc-long-read", IBV_QPT_XRC_SEND, post_long_read, check_long_read, false },
+	{ "xrc-atomics", IBV_QPT_XRC_SEND, post_atomics, check_atomics, false },
+	{ "xrc-mixed", IBV_QPT_XRC_SEND, post_mixed, check_mixed, false },
+	{ "xrc-rnr", IBV_QPT_XRC_SEND, post_rnr, check_rnr, false },
 };
 
 static void run_one(const struct scenario *sc, const struct sim_config *cfg)
@@ -615,6 +663,7 @@ static void run_one(const struct scenario *sc, const struct sim_config *cfg)
 	struct sim_config own = *cfg;
 
 	own.type = sc->type;
+	own.srq = sc->srq;
 	sim_start(&sim, &own);
 	if (pcap)
 		sim.pcap = sim_pcap_open(pcap);
@@ -659,6 +708,8 @@ static void run_clean(const struct scenario *sc, const struct sim_config *cfg)
 		assert_int_equal(c->timeouts, 0);
 		if (sc->post != post_rnr && qp_is_reliable(&sim.node[i].qp))
 			assert_int_equal(c->retransmitted + c->duplicates + c->naks_sent, 0);
+		if (!qp_is_reliable(&sim.node[i].qp))
+			assert_int_equal(sim.node[1].n_recv_wc, sim.node[0].n_send_wc);
 	}
 }
 
@@ -696,6 +747,7 @@ static void test_masks(void **state)
 static void test_random(void **state)
 {
 	static const struct sim_config kinds[] = {
+		{ .loss = 1000 },
 		{ .loss = 10000 },
 		{ .loss = 100000 },
 		{ .reorder = 200000 },
@@ -721,6 +773,41 @@ static void test_random(void **state)
 			run_one(&scenarios[i / ARRAY_LEN(kinds)], &cfg);
 		}
 	}
+}
+
+/*
+ * Half of all packets are lost, and retries run out sometimes: then the requests before the one that
+ * says so have succeeded, and those behind it are flushed.
+ */
+static void test_heavy_loss(void **state)
+{
+	unsigned good = 0, exhausted = 0;
+
+	(void)state;
+	for (uint64_t seed = 1; seed <= 4 * seeds; seed++) {
+		struct sim_config cfg = sim_defaults;
+		unsigned i = 0;
+
+		cfg.loss = 500000;
+		cfg.seed = seed;
+		cfg.retry_cnt = seed % 8;
+		sim_start(&sim, &cfg);
+		post_writes(&sim);
+		assert_true(sim_run(&sim, LIMIT_NS));
+		assert_int_equal(sim.node[0].n_send_wc, ARRAY_LEN(edge_sizes));
+		for (; i < ARRAY_LEN(edge_sizes) && !sim.node[0].send_wc[i].status; i++)
+			expect_same(&sim, i * 4096, edge_sizes[i]);
+		good += i == ARRAY_LEN(edge_sizes);
+		if (i < ARRAY_LEN(edge_sizes)) {
+			exhausted++;
+			assert_int_equal(sim.node[0].send_wc[i++].status, IBV_WC_RETRY_EXC_ERR);
+		}
+		for (; i < ARRAY_LEN(edge_sizes); i++)
+			assert_int_equal(sim.node[0].send_wc[i].status, IBV_WC_WR_FLUSH_ERR);
+		sim_end(&sim);
+	}
+	assert_in_range(good, 1, 4 * seeds);
+	assert_in_range(exhausted, 1, 4 * seeds);
 }
 
 /* 25 messages of 4 KiB: what the budgets below are for. */
@@ -750,7 +837,7 @@ static int compare_u64(const void *a, const void *b)
  */
 static void test_budgets(void **state)
 {
-	static const struct scenario bulk = { "bulk", IBV_QPT_RC, post_bulk, check_bulk };
+	static const struct scenario bulk = { "bulk", IBV_QPT_RC, post_bulk, check_bulk, false };
 	static const struct {
 		uint32_t loss;
 		uint64_t median_us, p90_us;
@@ -1358,6 +1445,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_xrc_message_in_progress),
 		cmocka_unit_test(test_xrc_message_changes_srq),
 		cmocka_unit_test(test_xrc_halves),
+		cmocka_unit_test(test_heavy_loss),
 		cmocka_unit_test_teardown(test_random, explain_failure),
 		cmocka_unit_test_teardown(test_masks, explain_failure),
 	};
