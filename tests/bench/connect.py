@@ -26,26 +26,26 @@ def build_of(bench):
 
 def one_by_one(bench):
     """us from the call to an established connection, median."""
-    return many.run_pair(build_of(bench), "sequential", CONNECTIONS, 1)[0]["p50_us"]
+    return many.run(build_of(bench), "sequential", CONNECTIONS, 1)[0][0]["p50_us"]
 
 
 def per_second(how, mode=""):
     def run(bench):
-        return many.run_pair(build_of(bench), how, CONNECTIONS, 1, mode)[0]["per_second"]
+        return many.run(build_of(bench), how, CONNECTIONS, 1, mode)[0][0]["per_second"]
     return run
 
 
 def queue_pairs_at_once(count):
     """us for each queue pair of one exchange."""
     def run(bench):
-        return many.run_pair(build_of(bench), "sequential", 1, count)[0]["p50_us"] / count
+        return many.run(build_of(bench), "sequential", 1, count)[0][0]["p50_us"] / count
     return run
 
 
 def first(mode=""):
     """us of a process's first connection, when nothing is in any cache yet: median over processes."""
     def run(bench):
-        return statistics.median(many.run_pair(build_of(bench), "sequential", 1, 1, mode)[0]["p50_us"]
+        return statistics.median(many.run(build_of(bench), "sequential", 1, 1, mode)[0][0]["p50_us"]
                                  for _ in range(STOCK_RUNS))
     return run
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Many connections and many queue pairs, process to process: many.py BUILD
 
-1,000 connections one after the other, 200 clients at once to one listener, 1,000 queue pairs in one exchange; nothing
-is left behind: no descriptor, no memory.
+1,000 connections one after the other, 200 clients at once to one listener, in one process and each in its own, 1,000
+queue pairs in one exchange; nothing is left behind: no descriptor, no memory, no name of a socket.
 """
 import json
 import os
@@ -12,43 +12,56 @@ import sys
 import unittest
 
 PATIENCE = 120
-# The adapter keeps its same-host path to a process that it has a queue pair with, however many there are.
+# The adapter keeps its same-host path to a process that lives, however many queue pairs they have had.
 PATH_FILES = 2
 SANITIZED = False
 
 
-def run_pair(build, how, connections, queue_pairs, mode=""):
-    """(client's, server's) figures; RuntimeError if either fails."""
+def run(build, how, connections, queue_pairs, mode="", processes=1):
+    """(figures of each client, the server's); RuntimeError if one fails. Each of the processes makes its share."""
     program = os.path.join(build, "tests", "link_many")
-    tail = [str(connections), str(queue_pairs), mode]
-    with subprocess.Popen([program, "serve", "0", *tail], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as server:
-        try:
-            first = server.stdout.readline().split()
-            if not first:
-                raise RuntimeError(server.communicate(timeout=PATIENCE)[1])
-            client = subprocess.run([program, how, first[1], *tail], capture_output=True, text=True, check=False,
-                                    timeout=PATIENCE)
-            # A server whose client has failed would wait for the others.
-            if client.returncode:
-                server.kill()
-            out, errors = server.communicate(timeout=PATIENCE)
-        finally:
-            server.kill()
-    if client.returncode or server.returncode:
-        raise RuntimeError("client %d: %s\nserver %d: %s" % (client.returncode, client.stderr, server.returncode,
-                                                            errors))
-    return json.loads(client.stdout), json.loads(out)
+
+    def start(what, port, number):
+        return subprocess.Popen([program, what, port, str(number), str(queue_pairs), mode], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(process):
+        out, errors = process.communicate(timeout=PATIENCE)
+        if process.returncode:
+            raise RuntimeError("%s: %d: %s" % (" ".join(process.args), process.returncode, errors))
+        return json.loads(out)
+
+    everybody = [start("serve", "0", connections)]
+    try:
+        first = everybody[0].stdout.readline().split()
+        if not first:
+            end(everybody[0])
+        for _ in range(processes):
+            everybody.append(start(how, first[1], connections // processes))
+        # A server whose client has failed would wait for the others: it is asked last.
+        clients = [end(client) for client in everybody[1:]]
+        return clients, end(everybody[0])
+    finally:
+        for process in everybody:
+            process.kill()
+            process.communicate()
+
+
+def names_in_use():
+    """The adapter's names of sockets in this network namespace."""
+    with open("/proc/net/unix", encoding="utf-8") as file:
+        return {line.split()[-1] for line in file if "@rocelink/" in line}
 
 
 class Many(unittest.TestCase):
     build = "build"
 
-    def check(self, *args):
-        client, server = run_pair(self.build, *args)
-        for side in (client, server):
-            self.assertLessEqual(side["files_left"], PATH_FILES)
-        return client, server
+    def check(self, *args, **more):
+        clients, server = run(self.build, *args, **more)
+        for client in clients:
+            self.assertLessEqual(client["files_left"], PATH_FILES)
+        self.assertEqual(server["files_left"], 0)
+        return clients[0], server
 
     def grew_no_more_than(self, kib, figures):
         # A sanitizer keeps freed memory in quarantine; it has its own way to find leaks.
@@ -69,6 +82,13 @@ class Many(unittest.TestCase):
     def test_200_clients_at_once(self):
         self.check("crowd", 200, 1)
         self.check("crowd", 200, 1, "secret")
+
+    def test_200_processes_at_once(self):
+        before = names_in_use()
+        _, server = self.check("sequential", 200, 1, "secret", processes=200)
+        self.grew_no_more_than(1024, server)
+        # Others on this machine come and go; none of 200 stays.
+        self.assertLess(len(names_in_use() - before), 20)
 
     def test_1000_queue_pairs_in_one_exchange(self):
         self.check("sequential", 1, 1000)
