@@ -3,7 +3,7 @@
 # can feed it.
 if(TARGET librocelink AND TARGET rl_net)
   add_library(rl_pingpong STATIC pingpong_arrival.c pingpong_counters.c pingpong_explain.c
-    pingpong_link.c pingpong_memory.c
+    pingpong_echo.c pingpong_link.c pingpong_lossy.c pingpong_memory.c
     pingpong_options.c pingpong_plan.c pingpong_post.c pingpong_report.c pingpong_rnr.c
     pingpong_run.c pingpong_stream.c pingpong_xrc.c)
   target_include_directories(rl_pingpong PUBLIC ${CMAKE_SOURCE_DIR})

@@ -35,6 +35,12 @@ enum {
 	/* RNR NAKs of the demonstration come at a pace that a person can count. */
 	PP_DEMO_RNR_DELAY_US = 10000,
 	PP_DEMO_RNR_RETRIES = 3,
+	/* UC and UD: after so long without a message the client asks the server. */
+	PP_LOSS_US = 50 * 1000,
+	/* How often a server that has nothing to do looks whether it is asked. */
+	PP_LOOK_US = 5 * 1000,
+	/* So often nothing: then nothing gets through. */
+	PP_LOST_IN_A_ROW = 40,
 };
 
 #define PP_MAX_SIZE  (UINT32_C(256) << 20)
@@ -91,6 +97,8 @@ struct pp {
 	unsigned n_samples;
 	uint64_t latency_ns, stream_ns; /* of all iterations together; 0: not measured */
 	uint64_t arrived;		/* messages of the stream */
+	uint64_t unanswered;		/* exchanges of which a message was lost */
+	bool lossy_asked;		/* pingpong_lossy.c */
 	uint64_t verified;		/* messages */
 	struct rocelink_error err;
 };
@@ -126,6 +134,8 @@ void pp_xrc_close(struct pp *pp);
 int pp_memory_make(struct pp *pp);
 uint8_t *pp_send_slot(const struct pp *pp, uint64_t seq);
 uint8_t *pp_recv_slot(const struct pp *pp, unsigned qp, uint64_t seq);
+/* What the last byte of a polled WRITE says. */
+uint8_t pp_flag(const struct pp *pp, uint64_t seq);
 /* The peer's address for our message number seq. */
 uint64_t pp_remote_slot(const struct pp *pp, uint64_t seq);
 void pp_fill(const struct pp *pp, uint8_t *at, uint64_t seq, bool from_client);
@@ -138,7 +148,8 @@ int pp_post_send(struct pp *pp, unsigned qp, uint64_t seq);
 int pp_post_read(struct pp *pp, uint64_t seq);
 /* With the message's number as immediate value, on the first queue pair. */
 int pp_post_numbered(struct pp *pp, uint64_t seq, uint32_t number);
-/* An empty SEND with an immediate value. */
+/* An empty SEND with an immediate value: how many have come; exact if nothing is under way. */
+#define PP_COUNT_EXACT 0x80000000u
 int pp_post_count(struct pp *pp, uint32_t count);
 int pp_wait(struct pp *pp, struct ibv_wc *wc);
 /* The same for so long; ROCELINK_TIMEOUT is no failure of the service then. */
@@ -152,6 +163,12 @@ int pp_run(struct pp *pp);
 /* Both say how it went; a failure on either side is an error on both. */
 int pp_agree(struct pp *pp, const char *name, int rc);
 
+/* pingpong_run.c: one more of the samples. */
+void pp_sample(struct pp *pp, uint64_t ns);
+
+/* pingpong_echo.c: the first half on UC and UD. *received: how many receives were used. */
+int pp_echo(struct pp *pp, uint64_t *received);
+
 /* pingpong_stream.c: the second half; `base` is the first message's number, `received` how many
  * receives were used before. */
 int pp_stream(struct pp *pp, uint64_t base, uint64_t received);
@@ -159,10 +176,34 @@ int pp_stream(struct pp *pp, uint64_t base, uint64_t received);
 bool pp_reliable(const struct pp *pp);
 void pp_progress(const struct pp *pp, const char *what, uint64_t done);
 
+/* pingpong_lossy.c. The client: after this all that has come to the server is taken. */
+int pp_lossy_ask(struct pp *pp);
+/* The server, in a phase that the client ends by the barrier of this name. */
+struct pp_watch {
+	const char *phase;
+	bool over;  /* the client has come to the barrier */
+	bool asked; /* it waits for an answer */
+	uint64_t quiet_us;
+};
+int pp_lossy_begin(struct pp *pp, const char *phase, struct pp_watch *w);
+/* Whenever nothing came for PP_LOOK_US. */
+int pp_lossy_look(struct pp *pp, struct pp_watch *w);
+int pp_lossy_answer(struct pp *pp, struct pp_watch *w);
+/* Both sides: the end of the phase, as pp_agree(). */
+int pp_lossy_end(struct pp *pp, const char *phase, int rc);
+/* Once more everything that was out is lost: an error if that goes on. */
+int pp_lossy_count(struct pp *pp, unsigned *in_a_row);
+
 /* pingpong_arrival.c */
 int pp_check_length(struct pp *pp, const struct ibv_wc *wc, uint64_t seq);
 /* A SEND is in slot *received: check it, count it, post the receive for a later one. */
 int pp_take_received(struct pp *pp, const struct ibv_wc *wc, uint64_t *received);
+/* A message with its number in the immediate value: check it, post the receive again. */
+int pp_take_numbered(struct pp *pp, const struct ibv_wc *wc, uint64_t *received, uint64_t *seq);
+/* Watch the last byte of the slots of polled WRITEs first ... first + n - 1, count send completions
+ * on the way. ROCELINK_TIMEOUT if none is there for so long. */
+int pp_watch_flags(struct pp *pp, uint64_t first, uint64_t n, uint64_t timeout_us,
+		   uint64_t *completed, uint64_t *seq);
 /* The answer to READ or atomic number seq. */
 int pp_check_answer(struct pp *pp, uint64_t seq);
 

@@ -55,6 +55,12 @@ uint8_t *pp_recv_slot(const struct pp *pp, unsigned qp, uint64_t seq)
 	return pp->buf + ((1 + (size_t)qp) * pp->depth + seq % pp->depth) * pp->stride;
 }
 
+/* Another one than of the last message in this slot, and not the 0 of fresh memory. */
+uint8_t pp_flag(const struct pp *pp, uint64_t seq)
+{
+	return (uint8_t)(seq / pp->depth % 255 + 1);
+}
+
 uint64_t pp_remote_slot(const struct pp *pp, uint64_t seq)
 {
 	return pp->remote.addr + (pp->depth + seq % pp->depth) * pp->stride;

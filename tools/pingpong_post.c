@@ -100,7 +100,7 @@ static int post_message(struct pp *pp, unsigned qp, uint64_t seq, const uint32_t
 		wr.wr.rdma.remote_addr = pp_remote_slot(pp, seq);
 		wr.wr.rdma.rkey = pp->remote.rkey;
 		if (!immediate)
-			slot[pp->plan.size - 1] = (uint8_t)(seq / pp->depth % 255 + 1);
+			slot[pp->plan.size - 1] = pp_flag(pp, seq);
 	}
 	address_datagram(pp, qp, &wr);
 	return post(pp, qp, &wr);
@@ -151,27 +151,29 @@ int pp_post_read(struct pp *pp, uint64_t seq)
 
 int pp_wait_for(struct pp *pp, uint64_t timeout_us, struct ibv_wc *wc)
 {
-	return rocelink_wait_completion(pp->ep[0]->cq, pp->ep[0]->channel, timeout_us, wc,
-					&pp->err);
-}
+	int rc = rocelink_wait_completion(pp->ep[0]->cq, pp->ep[0]->channel, timeout_us, wc,
+					  &pp->err);
 
-int pp_wait(struct pp *pp, struct ibv_wc *wc)
-{
-	int rc = pp_wait_for(pp, PP_STALL_US, wc);
-
-	if (rc == ROCELINK_TIMEOUT && (pp->plan.type == PP_UC || pp->plan.type == PP_UD)) {
-		/* The sentence above is about the queue; the cause is the service. */
-		return pp_fail(&pp->err, ROCELINK_TIMEOUT,
-			       "nothing came for %d s: a message was lost, and %s repeats nothing "
-			       "(or the peer has ended); try again, or use --type rc",
-			       PP_STALL_US / 1000000, pp->plan.type == PP_UC ? "UC" : "UD");
-	}
 	if (rc == ROCELINK_OK && !pp->first_completed) {
 		pp->first_completed = true;
 		pp_explain(pp, "first completion: %s, status %d (%s), %u bytes",
 			   pp_wc_is_recv(wc) ? "a receive" : pp_op_name(pp->plan.op), wc->status,
 			   ibv_wc_status_str(wc->status),
 			   pp_wc_is_recv(wc) ? wc->byte_len : pp->plan.size);
+	}
+	return rc;
+}
+
+int pp_wait(struct pp *pp, struct ibv_wc *wc)
+{
+	int rc = pp_wait_for(pp, PP_STALL_US, wc);
+
+	if (rc == ROCELINK_TIMEOUT && !pp_reliable(pp)) {
+		/* The sentence above is about the queue; the cause is the service. */
+		return pp_fail(&pp->err, ROCELINK_TIMEOUT,
+			       "nothing came for %d s: a message was lost, and %s repeats nothing "
+			       "(or the peer has ended); try again, or use --type rc",
+			       PP_STALL_US / 1000000, pp->plan.type == PP_UC ? "UC" : "UD");
 	}
 	return rc;
 }

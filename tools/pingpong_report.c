@@ -86,8 +86,9 @@ static void report_json(const struct pp *pp, const struct figures *f)
 		       "\"messages_per_second\":%.0f",
 		       pp->stream_ns ? "stream" : "ping-pong", f->bytes_per_sec,
 		       f->messages_per_sec);
-	if (pp->stream_ns && !pp_reliable(pp))
-		printf(",\"lost_messages\":%llu", (unsigned long long)lost(pp));
+	if (!pp_reliable(pp) && !pp->o->compat)
+		printf(",\"lost_messages\":%llu,\"lost_exchanges\":%llu",
+		       (unsigned long long)lost(pp), (unsigned long long)pp->unanswered);
 	if (pp->plan.verify)
 		printf(",\"verified_messages\":%llu", (unsigned long long)pp->verified);
 	puts("}");
@@ -114,7 +115,10 @@ static void report_text(const struct pp *pp, const struct figures *f)
 		printf("  bandwidth, %-13s  %.2f MB/s, %.3f Gb/s, %.0f messages/s\n",
 		       pp->stream_ns ? "streaming" : "ping-pong", f->bytes_per_sec / 1e6,
 		       f->bytes_per_sec * 8 / 1e9, f->messages_per_sec);
-	if (pp->stream_ns && !pp_reliable(pp))
+	if (pp->unanswered)
+		printf("  of the latency's %u exchanges %llu had no answer: a message was lost\n",
+		       pp->plan.iters, (unsigned long long)pp->unanswered);
+	if (!pp_reliable(pp) && !pp->o->compat)
 		printf("  of the stream's %u messages %llu were lost (%s repeats nothing)\n",
 		       pp->plan.iters, (unsigned long long)lost(pp),
 		       pp->plan.type == PP_UC ? "UC" : "UD");

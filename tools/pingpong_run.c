@@ -6,6 +6,7 @@
  *   WRITE                        the same, the receiver watching the last byte in its memory
  *   READ, atomics                the client alone; the server's program does nothing
  *
+ * (on UC and UD, between two of us, with numbers, since some may be lost: pingpong_echo.c),
  * then, between two of us, as many as the queue takes, for the bandwidth (pingpong_stream.c).
  */
 #include <stdlib.h>
@@ -32,7 +33,7 @@ static bool polled_write(const struct pp *pp)
 	return pp->plan.op == PP_WRITE && !pp->plan.immediate;
 }
 
-static void sample(struct pp *pp, uint64_t ns)
+void pp_sample(struct pp *pp, uint64_t ns)
 {
 	if (pp->n_samples < pp->plan.iters)
 		pp->samples[pp->n_samples++] = ns;
@@ -67,7 +68,7 @@ static int two_sided(struct pp *pp, struct side *sides)
 		s = &sides[pp_wc_qp(&wc)];
 		if (pp_wc_is_recv(&wc)) {
 			if (pp->client)
-				sample(pp, (pp_now() - s->started_ns) / 2);
+				pp_sample(pp, (pp_now() - s->started_ns) / 2);
 			rc = pp_take_received(pp, &wc, &s->received);
 			s->pending &= ~(unsigned)HALF_RECEIVED;
 			received++;
@@ -82,68 +83,47 @@ static int two_sided(struct pp *pp, struct side *sides)
 	return rc;
 }
 
-static int reap(struct pp *pp, unsigned *outstanding, unsigned at_most)
+static int reap(struct pp *pp, uint64_t sent, uint64_t *completed, unsigned at_most)
 {
 	struct ibv_wc wc;
 
-	while (*outstanding > at_most) {
+	while (sent - *completed > at_most) {
 		int rc = pp_wait(pp, &wc);
 
 		if (rc)
 			return rc;
-		--*outstanding;
+		++*completed;
 	}
 	return ROCELINK_OK;
 }
 
-/* Until the flag of message seq is in memory. Completions are taken on the way: polling is also
- * what lets a software adapter receive in this thread. */
-static int await_flag(struct pp *pp, uint64_t seq, unsigned *outstanding)
+static int await_flag(struct pp *pp, uint64_t seq, uint64_t *completed)
 {
-	const volatile uint8_t *flag = pp_recv_slot(pp, 0, seq) + pp->plan.size - 1;
-	uint8_t expected = (uint8_t)(seq / pp->depth % 255 + 1);
-	uint64_t until = pp_now() + UINT64_C(1000) * PP_STALL_US;
-	struct ibv_wc wc;
+	int rc = pp_watch_flags(pp, seq, 1, PP_STALL_US, completed, &seq);
 
-	for (unsigned spins = 0; *flag != expected; spins++) {
-		int n = ibv_poll_cq(pp->ep[0]->cq, 1, &wc);
-
-		if (n < 0 || (n > 0 && wc.status != IBV_WC_SUCCESS))
-			return pp_fail(&pp->err, ROCELINK_VERBS, "WRITE completed with \"%s\"",
-				       n < 0 ? "ibv_poll_cq failed" : ibv_wc_status_str(wc.status));
-		*outstanding -= (unsigned)n;
-		if (spins % 1024 == 1023 && pp_now() > until)
-			return pp_fail(&pp->err, ROCELINK_TIMEOUT,
-				       "the peer's WRITE number %llu didn't come within %d s%s",
-				       (unsigned long long)seq, PP_STALL_US / 1000000,
-				       pp->plan.type == PP_UC ? " (UC repeats nothing that is lost)"
-							      : "");
-	}
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	return pp_check(pp, pp_recv_slot(pp, 0, seq), seq, !pp->client);
+	return rc ? rc : pp_check(pp, pp_recv_slot(pp, 0, seq), seq, !pp->client);
 }
 
 static int write_polled(struct pp *pp)
 {
-	unsigned outstanding = 0;
+	uint64_t completed = 0, seq;
 	int rc = ROCELINK_OK;
 
-	for (uint64_t seq = 0; seq < pp->plan.iters && rc == ROCELINK_OK; seq++) {
+	for (seq = 0; seq < pp->plan.iters && rc == ROCELINK_OK; seq++) {
 		uint64_t started = pp_now();
 
 		if (!pp->client)
-			rc = await_flag(pp, seq, &outstanding);
+			rc = await_flag(pp, seq, &completed);
 		if (rc == ROCELINK_OK)
-			rc = reap(pp, &outstanding, pp->depth - 1);
+			rc = reap(pp, seq, &completed, pp->depth - 1);
 		if (rc == ROCELINK_OK)
 			rc = pp_post_send(pp, 0, seq);
-		outstanding++;
 		if (rc == ROCELINK_OK && pp->client) {
-			rc = await_flag(pp, seq, &outstanding);
-			sample(pp, (pp_now() - started) / 2);
+			rc = await_flag(pp, seq, &completed);
+			pp_sample(pp, (pp_now() - started) / 2);
 		}
 	}
-	return rc ? rc : reap(pp, &outstanding, 0);
+	return rc ? rc : reap(pp, seq, &completed, 0);
 }
 
 static int read_each(struct pp *pp)
@@ -157,7 +137,7 @@ static int read_each(struct pp *pp)
 		rc = pp_post_read(pp, seq);
 		if (rc == ROCELINK_OK)
 			rc = pp_wait(pp, &wc);
-		sample(pp, pp_now() - started);
+		pp_sample(pp, pp_now() - started);
 		if (rc == ROCELINK_OK)
 			rc = pp_check_answer(pp, seq);
 	}
@@ -179,10 +159,13 @@ int pp_agree(struct pp *pp, const char *name, int rc)
 static int measure(struct pp *pp)
 {
 	struct side sides[PP_MAX_QPS] = { 0 };
+	bool lossy = !pp_reliable(pp) && !pp->o->compat;
 	uint64_t started = pp_now();
 	int rc;
 
-	if (one_sided(pp))
+	if (lossy)
+		rc = pp_echo(pp, &sides[0].received);
+	else if (one_sided(pp))
 		rc = pp->client ? read_each(pp) : ROCELINK_OK;
 	else
 		rc = polled_write(pp) ? write_polled(pp) : two_sided(pp, sides);
@@ -191,7 +174,8 @@ static int measure(struct pp *pp)
 	if (pp->o->compat)
 		return rc;
 	/* Else the first message of the stream may be taken for an answer. */
-	rc = pp_agree(pp, "latency measured", rc);
+	if (!lossy)
+		rc = pp_agree(pp, "latency measured", rc);
 	if (rc == ROCELINK_OK)
 		rc = pp_stream(pp, pp->plan.iters, sides[0].received);
 	progress_end();

@@ -4,10 +4,10 @@
  *
  * A reliable service does this by itself. UC and UD lose what the receiver isn't ready for, so there
  * the server says now and then how many messages have come, in the immediate value of an empty
- * SEND, and the client has at most `depth` unaccounted. When nothing comes for a moment, those count
- * as lost and the client goes on: the stream never waits for a message that isn't there. Each of its
- * messages carries its number as an immediate value, since that is what makes a completion of a
- * WRITE at the receiver.
+ * SEND, and the client has at most `depth` unaccounted. When nothing comes for a moment, it asks
+ * (pingpong_lossy.c); then those count as lost and the client goes on: the stream never waits for a
+ * message that isn't there. Each of its messages carries its number as an immediate value, since
+ * that is what makes a completion of a WRITE at the receiver.
  */
 #include <arpa/inet.h>
 #include <string.h>
@@ -16,18 +16,16 @@
 #include "tools/pingpong.h"
 #include "tools/progress.h"
 
-enum {
-	LOSS_US = 50 * 1000, /* nothing came for so long: lost */
-	LOOK_US = 5 * 1000,  /* how often the server looks whether the client has finished */
-	LAST_WORDS = 3,	     /* the last count is said so often, since it may be lost too */
-	LAST_LOOKS = 4,	     /* empty looks after which nothing is under way any more */
-};
+enum { LAST_WORDS = 3 }; /* the last count is said so often, since it may be lost too */
+
+static const char phase[] = "streamed";
 
 struct lossy {
 	uint64_t total;
 	uint64_t posted, completed; /* by the client */
 	uint64_t arrived;	    /* as the server knows, or as the client was told */
 	uint64_t lost;		    /* as far as the client can tell */
+	unsigned in_a_row;
 	uint64_t first_ns, last_ns; /* arrivals at the server */
 };
 
@@ -84,17 +82,33 @@ static int stream_server(struct pp *pp, uint64_t *received)
 	return rc;
 }
 
-/* The client: one completion, or the loss of what is out. */
+/* An answer of the ping-pong may come as late as this; it is not empty. */
+static bool is_count(const struct pp *pp, const struct ibv_wc *wc)
+{
+	return wc->wc_flags & IBV_WC_WITH_IMM &&
+	       wc->byte_len == (pp->plan.type == PP_UD ? PP_GRH : 0);
+}
+
+/* Only an exact count tells what is lost. Before it all that isn't counted may still come, and what
+ * a WRITE has brought still be looked at. */
+static void take_count(struct lossy *l, uint32_t count)
+{
+	l->arrived = count & ~PP_COUNT_EXACT;
+	if (count & PP_COUNT_EXACT || l->lost > l->posted - l->arrived)
+		l->lost = l->posted - l->arrived;
+	l->in_a_row = 0;
+}
+
+/* The client: one completion; or nothing came, and the server is asked. */
 static int account(struct pp *pp, struct lossy *l)
 {
-	uint64_t out = l->posted - l->arrived - l->lost;
 	bool sending = l->posted > l->completed;
 	struct ibv_wc wc;
-	int rc = pp_wait_for(pp, sending ? PP_STALL_US : LOSS_US, &wc);
+	int rc = pp_wait_for(pp, sending ? PP_STALL_US : PP_LOSS_US, &wc);
 
 	if (rc == ROCELINK_TIMEOUT && !sending) {
-		l->lost += out;
-		return ROCELINK_OK;
+		rc = pp_lossy_ask(pp);
+		return rc ? rc : pp_lossy_count(pp, &l->in_a_row);
 	}
 	if (rc)
 		return rc;
@@ -102,16 +116,11 @@ static int account(struct pp *pp, struct lossy *l)
 		l->completed++;
 		return ROCELINK_OK;
 	}
-	/* An answer of the ping-pong may come as late as this; it has no immediate value. */
-	if (wc.wc_flags & IBV_WC_WITH_IMM) {
-		l->arrived = ntohl(wc.imm_data);
-		if (l->arrived > l->posted)
-			return pp_fail(&pp->err, ROCELINK_PROTOCOL,
-				       "the server counts more messages than were sent");
-		/* What counted as lost was only late. */
-		if (l->lost > l->posted - l->arrived)
-			l->lost = l->posted - l->arrived;
-	}
+	if (is_count(pp, &wc))
+		take_count(l, ntohl(wc.imm_data));
+	if (l->arrived > l->posted)
+		return pp_fail(&pp->err, ROCELINK_PROTOCOL,
+			       "the server counts more messages than were sent");
 	return pp_post_recv(pp, 0, 0);
 }
 
@@ -123,7 +132,7 @@ static int lossy_client(struct pp *pp, uint64_t base, struct lossy *l)
 		while (rc == ROCELINK_OK && l->posted < l->total &&
 		       l->posted - l->arrived - l->lost < pp->depth &&
 		       l->posted - l->completed < pp->depth) {
-			rc = pp_post_numbered(pp, base + l->posted, (uint32_t)l->posted);
+			rc = pp_post_numbered(pp, base + l->posted, (uint32_t)(base + l->posted));
 			l->posted++;
 		}
 		if (rc == ROCELINK_OK)
@@ -133,44 +142,24 @@ static int lossy_client(struct pp *pp, uint64_t base, struct lossy *l)
 	return rc;
 }
 
-/* What the server says at the end counts; it may take a moment. */
+/* What the server says at the end counts, if it gets through. */
 static int last_words(struct pp *pp, struct lossy *l)
 {
-	int rc = ROCELINK_OK;
+	struct ibv_wc wc;
+	int rc;
 
-	l->lost = 0;
-	while (rc == ROCELINK_OK && l->arrived + l->lost < l->total)
-		rc = account(pp, l);
-	return rc;
-}
-
-static int take_numbered(struct pp *pp, const struct ibv_wc *wc, uint64_t base, struct lossy *l,
-			 uint64_t *received)
-{
-	uint32_t number = ntohl(wc->imm_data);
-	const uint8_t *at = pp_recv_slot(pp, 0, pp->plan.op == PP_SEND ? *received : base + number);
-	int rc = ROCELINK_OK;
-
-	/* Without a number it is a late one of the ping-pong. */
-	if (wc->wc_flags & IBV_WC_WITH_IMM) {
-		l->last_ns = pp_now();
-		if (!l->arrived++)
-			l->first_ns = l->last_ns;
-		if (pp->plan.type == PP_UD)
-			at += PP_GRH;
-		rc = pp_check_length(pp, wc, base + number);
-		if (rc == ROCELINK_OK)
-			rc = pp_check(pp, at, base + number, true);
+	while ((rc = pp_wait_for(pp, PP_LOSS_US, &wc)) == ROCELINK_OK) {
+		if (pp_wc_is_recv(&wc) && is_count(pp, &wc)) {
+			take_count(l, ntohl(wc.imm_data));
+			break;
+		}
 	}
-	if (rc)
-		return rc;
-	++*received;
-	return pp_post_recv(pp, 0, *received - 1);
+	return rc == ROCELINK_TIMEOUT ? ROCELINK_OK : rc;
 }
 
-static int say_count(struct pp *pp, struct lossy *l)
+static int say_count(struct pp *pp, struct lossy *l, uint32_t exact)
 {
-	int rc = pp_post_count(pp, (uint32_t)l->arrived);
+	int rc = pp_post_count(pp, (uint32_t)l->arrived | exact);
 
 	l->posted += rc == ROCELINK_OK;
 	return rc;
@@ -189,39 +178,52 @@ static int reap_counts(struct pp *pp, struct lossy *l)
 	return rc;
 }
 
-/* Until the client has come to the barrier and nothing is under way any more. */
+static int take(struct pp *pp, const struct ibv_wc *wc, uint64_t base, struct lossy *l,
+		uint64_t *received)
+{
+	uint64_t seq;
+	int rc = pp_take_numbered(pp, wc, received, &seq);
+
+	/* Or a late one of the ping-pong. */
+	if (rc || seq < base)
+		return rc;
+	l->last_ns = pp_now();
+	if (!l->arrived++)
+		l->first_ns = l->last_ns;
+	if (l->arrived % (pp->depth / 2) || l->posted - l->completed >= pp->depth)
+		return ROCELINK_OK;
+	return say_count(pp, l, 0);
+}
+
+/* Until the client has come to the barrier; each look is one when nothing is under way any more. */
 static int lossy_server(struct pp *pp, uint64_t base, struct lossy *l, uint64_t *received)
 {
-	unsigned step = pp->depth / 2, empty = 0;
-	bool over = false;
-	int rc = rocelink_conn_sync_say(pp->conn, "streamed", NULL, &pp->err);
+	struct pp_watch w;
+	int rc = pp_lossy_begin(pp, phase, &w);
 
-	while (rc == ROCELINK_OK && empty < LAST_LOOKS) {
+	while (rc == ROCELINK_OK && !w.over) {
 		struct ibv_wc wc;
 
-		rc = pp_wait_for(pp, LOOK_US, &wc);
+		rc = pp_wait_for(pp, PP_LOOK_US, &wc);
 		if (rc == ROCELINK_OK && pp_wc_is_recv(&wc)) {
-			empty = 0;
-			rc = take_numbered(pp, &wc, base, l, received);
-			if (rc == ROCELINK_OK && l->arrived && l->arrived % step == 0 &&
-			    l->posted - l->completed < pp->depth)
-				rc = say_count(pp, l);
+			w.quiet_us = 0;
+			rc = take(pp, &wc, base, l, received);
 		} else if (rc == ROCELINK_OK) {
 			l->completed++;
 		} else if (rc == ROCELINK_TIMEOUT) {
-			rc = rocelink_conn_drive(pp->conn, &pp->err);
-			if (rc == ROCELINK_OK && !over) {
-				rc = rocelink_conn_sync_test(pp->conn, "streamed", &pp->err);
-				over = rc == ROCELINK_OK;
-				rc = rc == ROCELINK_AGAIN ? ROCELINK_OK : rc;
-			}
-			empty += over;
+			rc = pp_lossy_look(pp, &w);
+			if (rc == ROCELINK_OK && w.asked)
+				rc = reap_counts(pp, l);
+			if (rc == ROCELINK_OK && w.asked)
+				rc = say_count(pp, l, PP_COUNT_EXACT);
+			if (rc == ROCELINK_OK && w.asked)
+				rc = pp_lossy_answer(pp, &w);
 		}
 	}
 	if (rc == ROCELINK_OK)
 		rc = reap_counts(pp, l);
 	for (unsigned i = 0; rc == ROCELINK_OK && i < LAST_WORDS; i++)
-		rc = say_count(pp, l);
+		rc = say_count(pp, l, PP_COUNT_EXACT);
 	return rc ? rc : reap_counts(pp, l);
 }
 
@@ -232,14 +234,14 @@ static int lossy(struct pp *pp, uint64_t base, uint64_t received)
 	int rc;
 
 	if (!pp->client) {
-		rc = lossy_server(pp, base, &l, &received);
+		rc = pp_lossy_end(pp, phase, lossy_server(pp, base, &l, &received));
 		pp->arrived = l.arrived;
 		pp->stream_ns = l.last_ns - l.first_ns;
 		return rc;
 	}
 	rc = lossy_client(pp, base, &l);
 	pp->stream_ns = pp_now() - started;
-	rc = pp_agree(pp, "streamed", rc);
+	rc = pp_lossy_end(pp, phase, rc);
 	if (rc == ROCELINK_OK)
 		rc = last_words(pp, &l);
 	pp->arrived = l.arrived;

@@ -27,9 +27,9 @@ def run(*args, env=None):
 class Server:
     """A command that says which TCP port it listens on; ended with the block."""
 
-    def __init__(self, *args):
+    def __init__(self, *args, env=None):
         self.popen = subprocess.Popen([ROCELINK, *args, "-p", "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                      text=True)
+                                      text=True, env={**os.environ, **(env or {})})
         self.first = ""
         # With --json the line goes to standard error.
         stream = self.popen.stderr if "--json" in args else self.popen.stdout
@@ -113,15 +113,54 @@ class PingPong(unittest.TestCase):
             with self.subTest(options=options):
                 out, _ = self.pair("--json", "--verify", "-n", "60", *options.split())
                 got = json.loads(out)
-                self.assertGreaterEqual(got["verified_messages"], 60)
+                self.assertGreaterEqual(got["verified_messages"], 60 - got.get("lost_exchanges", 0))
                 latency = got["latency_us"]
                 order = [latency[k] for k in ("min", "p50", "p90", "p99", "p99_9", "max")]
                 self.assertEqual(order, sorted(order))
                 self.assertGreater(got["bytes_per_second"], 0)
                 self.assertEqual(got["bandwidth_kind"], "stream")
                 # UC and UD may lose some on a busy machine, and say so.
-                self.assertEqual("lost_messages" in got, options.startswith("-t u"))
-                self.assertLess(got.get("lost_messages", 0), 60)
+                for lost in "lost_messages", "lost_exchanges":
+                    self.assertEqual(lost in got, options.startswith("-t u"))
+                    self.assertLess(got.get(lost, 0), 60)
+
+    def test_loss_is_counted_and_it_ends(self):
+        for options in "-t ud", "-t uc", "-t uc --op write", "-t uc -e --op write":
+            with self.subTest(options=options):
+                # Of 4 faults on the way there and back one hits 1 of 6 exchanges; the seed makes it the same ones.
+                with Server("pingpong", env={"ROCELINK_FAULT": "loss=4%,seed=1"}) as s:
+                    done = run("pingpong", "--json", "--verify", "-p", s.port, "-n", "100", *options.split(), "localhost",
+                               env={"ROCELINK_FAULT": "loss=4%,seed=2"})
+                    status, out, err = s.end()
+                self.assertEqual((done.returncode, status), (0, 0), done.stderr + err)
+                got = json.loads(done.stdout)
+                for lost in got["lost_exchanges"], got["lost_messages"]:
+                    self.assertTrue(0 < lost < 50, got)
+                self.assertEqual(got["verified_messages"], 100 - got["lost_exchanges"])
+                self.assertIn("of the stream's 100 messages %d were lost" % got["lost_messages"], out)
+
+    def test_nothing_gets_through(self):
+        for options in "-t ud", "-t uc --op write":
+            with self.subTest(options=options), Server("pingpong", env={"ROCELINK_FAULT": "loss=100%"}) as s:
+                done = run("pingpong", "-p", s.port, *options.split(), "localhost")
+                status, _, err = s.end()
+            self.assertEqual((done.returncode, status), (1, 1))
+            for said in done.stderr, err:
+                self.assertIn("rocelink doctor", said)
+
+    def test_peer_that_ends(self):
+        """In the middle of UC and UD too, where silence may be loss: an error, on each side."""
+        for kind, ours in (("ud", "client"), ("ud", "server"), ("uc", "client")):
+            with self.subTest(kind=kind, ours=ours), Server("pingpong") as s:
+                client = subprocess.Popen([ROCELINK, "pingpong", "-t", kind, "-n", "10000000", "-p", s.port, "--explain",
+                                           "localhost"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                while "first completion" not in client.stdout.readline():
+                    self.assertIsNone(client.poll())
+                (s.popen if ours == "client" else client).kill()
+                _, err = client.communicate(timeout=TIMEOUT)
+                status, _, served = s.end()
+            self.assertEqual(client.returncode if ours == "client" else status, 1)
+            self.assertRegex(err if ours == "client" else served, "closed the channel|crashed|reset")
 
     def test_progress_is_for_terminals(self):
         for terminal in (True, False):
