@@ -8,6 +8,7 @@
 #define PROBE_INITIAL_NS (10 * NS_PER_MS)
 #define PROBE_MAX_NS	 (500 * NS_PER_MS)
 #define RETRY_FOR_EVER	 7
+#define RTT_GUESS_NS	 NS_PER_MS
 
 void retry_init(struct retry *r)
 {
@@ -16,6 +17,7 @@ void retry_init(struct retry *r)
 		.rnr_until_ns = TIME_NEVER,
 		.probe_ns = TIME_NEVER,
 		.probe_interval_ns = PROBE_INITIAL_NS,
+		.rtt_guess_ns = RTT_GUESS_NS,
 	};
 }
 
@@ -169,12 +171,11 @@ void retry_sequence_nak(struct qp *qp, uint64_t now_ns)
 
 	if (answered_already(qp, now_ns))
 		return;
+	/* Going back ends a sample: what was learnt from the first NAK holds for those to come. */
+	if (r->sample_start_ns && now_ns - r->sample_start_ns < r->rtt_guess_ns)
+		r->rtt_guess_ns = now_ns - r->sample_start_ns;
 	r->nak_psn = qp->comp.una;
-	r->nak_until_ns = now_ns;
-	if (r->srtt_ns)
-		r->nak_until_ns += r->srtt_ns / 2;
-	else if (r->sample_start_ns)
-		r->nak_until_ns += (now_ns - r->sample_start_ns) / 2;
+	r->nak_until_ns = now_ns + (r->srtt_ns ? r->srtt_ns : r->rtt_guess_ns) / 2;
 	try_again(qp, now_ns);
 }
 

@@ -28,6 +28,7 @@ struct retry {
 	struct psn nak_psn;	  /* gone back to for a sequence NAK ... */
 	uint64_t nak_until_ns;	  /* ... and until then others for it say nothing new */
 	uint64_t srtt_ns;	  /* smoothed round trip; 0: no sample yet */
+	uint64_t rtt_guess_ns;	  /* while there is none */
 	uint64_t sample_start_ns; /* when sample_psn was sent; 0: no sample runs */
 	struct psn sample_psn;
 	uint8_t retry_cnt, retries_left;

@@ -50,8 +50,8 @@ def left_behind():
 
 
 class Side:
-    def __init__(self, build, path, program, *more):
-        argv = [os.path.join(build, "rocelink"), "run", "--path", path, "--", *program, *more]
+    def __init__(self, build, path, program, *more, before=()):
+        argv = [*before, os.path.join(build, "rocelink"), "run", "--path", path, "--", *program, *more]
         self.output = tempfile.NamedTemporaryFile("w")
         self.process = subprocess.Popen(argv, stdout=self.output, stderr=subprocess.STDOUT)
 
