@@ -13,13 +13,14 @@
 #include <sched.h>
 #include <time.h>
 
-#define RECEIVE_BUDGET	16 /* bursts in one step */
+#define BUDGET_GROWS_AFTER 4096 /* steps without loss */
 #define TRANSMIT_VISITS 64 /* QPs served between two looks at the socket */
 /* Empty polls in a row, counted as the time they take: one of the sockets is 16 of the rings alone. */
 #define POLLS_BEFORE_YIELD 1024
 #define POLLS_PER_YIELD	   128
 #define POLL_OF_SOCKETS	   16
 #define HELD_MAX	   32
+#define POSTS_PER_LOOK	   64
 #define SELF_ROUNDS	   4
 #define SOCKET_STEPS	   512
 #define SOCKETS_HOT	   64
@@ -143,6 +144,22 @@ void engine_transmit(struct engine *e)
 }
 
 /*
+ * A datagram that finds no receive is lost, and a program posts its receives anew between two steps:
+ * what a step takes at once must not be more than it posts. The rest waits in the socket.
+ */
+static void adapt_receive_budget(struct engine *e)
+{
+	if (e->drops[DROP_NO_RECEIVE] != e->no_receives) {
+		e->no_receives = e->drops[DROP_NO_RECEIVE];
+		e->receive_budget = e->receive_budget > 1 ? e->receive_budget / 2 : 1;
+		e->without_loss = 0;
+	} else if (e->receive_budget < RECEIVE_BUDGET && ++e->without_loss >= BUDGET_GROWS_AFTER) {
+		e->receive_budget++;
+		e->without_loss = 0;
+	}
+}
+
+/*
  * From the rings and from the sockets. While a program polls and has same-host links, the sockets,
  * a system call each time, are looked at less often unless something comes from there.
  */
@@ -153,7 +170,9 @@ static int receive(struct engine *e, bool polled)
 	if (polled && shm_busy(e->port) && !e->sockets_hot && e->steps % SOCKET_STEPS)
 		return bursts;
 	e->looked = true;
-	from_sockets = port_receive(e->port, RECEIVE_BUDGET);
+	from_sockets = port_receive(e->port, e->receive_budget);
+	if (from_sockets)
+		adapt_receive_budget(e);
 	if (from_sockets)
 		e->sockets_hot = SOCKETS_HOT;
 	else if (e->sockets_hot)
@@ -242,7 +261,7 @@ static bool hold(struct engine *e)
 	if (!e->dozing || e->held >= HELD_MAX || e->ready_first || e->fault)
 		return false;
 	for (; eqp; eqp = eqp->next_queued)
-		if (eqp->link || !qp_outstanding(&eqp->qp))
+		if (eqp->link || (qp_is_reliable(&eqp->qp) && !qp_outstanding(&eqp->qp)))
 			return false;
 	return true;
 }
@@ -265,10 +284,21 @@ static bool serve_kicked(struct engine *e)
 	return false;
 }
 
+void engine_doze(struct engine *e)
+{
+	atomic_store_explicit(&e->doze_wanted, false, memory_order_relaxed);
+	if (!e->dozing)
+		shm_awake(e->port);
+	e->dozing = true;
+	e->wake_ns = 0;
+}
+
 void engine_unlock(struct engine *e)
 {
 	bool held;
 
+	if (__builtin_expect(atomic_load_explicit(&e->doze_wanted, memory_order_relaxed), 0))
+		engine_doze(e);
 	/*
 	 * Whoever kicks while the lock is taken leaves it to the holder: look before letting go,
 	 * and after, since a kick may have come in between.
@@ -282,9 +312,19 @@ void engine_unlock(struct engine *e)
 
 void engine_kick(struct engine *e, struct engine_qp *eqp)
 {
+	bool reliable = qp_is_reliable(&eqp->qp);
+
+	/* What UD and UC send is done at once: a program that sends one after the other need not poll
+	 * in between, and is in a loop all the same. */
+	if (!reliable)
+		atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
 	push_kicked(e, eqp);
-	if (pthread_mutex_trylock(&e->lock) == 0)
-		engine_unlock(e);
+	if (pthread_mutex_trylock(&e->lock))
+		return;
+	/* Nothing comes back that the thread would wake for to see that. */
+	if (!reliable && !e->dozing && ++e->unseen % POSTS_PER_LOOK == 0)
+		engine_thread_wake(e);
+	engine_unlock(e);
 }
 
 void engine_poll(struct engine *e)

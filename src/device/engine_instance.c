@@ -73,6 +73,7 @@ static int engine_new(struct engine **out, char *error, size_t error_len)
 		return -ENOMEM;
 	pthread_mutex_init(&e->lock, NULL);
 	pthread_mutex_init(&e->observers_lock, NULL);
+	e->receive_budget = RECEIVE_BUDGET;
 	config.arg = e;
 	config.pcap = settings->pcap;
 	/* Packets that are to be seen, or lost, are real ones unless asked otherwise. */

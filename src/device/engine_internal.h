@@ -19,6 +19,8 @@
 #include "wire/icrc.h"
 #include "wire/outbox.h"
 
+#define RECEIVE_BUDGET 16 /* bursts in one step, at most */
+
 struct mcast_member {
 	struct mcast_member *next;
 	struct engine_qp *eqp;
@@ -42,6 +44,10 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	uint64_t received_ns; /* when something came in last */
 	unsigned bursts;      /* that came in, running */
 	unsigned held;	      /* posts that wait for the program's next call */
+	int receive_budget;   /* bursts from the sockets in one step */
+	unsigned without_loss; /* steps */
+	uint64_t no_receives; /* drops for lack of a receive, as of the last step */
+	unsigned unseen;      /* posts to UC and UD while the thread isn't aware of a loop */
 	bool looked;	      /* the step looked at the sockets */
 	unsigned sockets_hot; /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;
@@ -77,6 +83,7 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
 	bool deferred; /* under the lock: replies wait for the program's next call; only while
 			  dozing */
+	_Atomic bool doze_wanted; /* by the thread, which found the lock taken */
 	_Atomic uint32_t polls;	  /* how often a program's poll drove a step */
 	_Atomic uint32_t waiters; /* threads in engine_wait_fd */
 	_Atomic uint32_t waits;	  /* calls of it that ended */
@@ -112,6 +119,8 @@ void engine_fault_die(struct engine *e);
 size_t engine_fault_report(const struct engine *e, char *text, size_t cap, size_t at);
 size_t engine_report_line(char *text, size_t cap, size_t at, const char *name, uint64_t value);
 
+/* Under the lock: the program drives, the thread looks now and then whether it still does. */
+void engine_doze(struct engine *e);
 /* Have the thread look around. */
 void engine_thread_wake(struct engine *e);
 

@@ -209,6 +209,7 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 		return true;
 	}
 	e->dozing = false;
+	atomic_store_explicit(&e->doze_wanted, false, memory_order_relaxed);
 	lingering = !in_no_loop(w) && lingers(e);
 	before = e->bursts;
 	held = e->held > 0;
@@ -245,15 +246,18 @@ static void stand_by(struct engine *e, struct watcher *w)
 
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		due = engine_next_due_ns(e);
-		if (w->spinning && !e->dozing)
-			shm_awake(e->port);
-		e->dozing = w->spinning;
+		if (w->spinning)
+			engine_doze(e);
+		else
+			e->dozing = false;
 		e->wake_ns = w->spinning ? 0 : due;
 		if (!w->spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
 			until = TIME_NEVER;
 			atomic_store(&e->parked, true);
 		}
 		engine_unlock(e);
+	} else if (w->spinning) {
+		atomic_store(&e->doze_wanted, true);
 	}
 	if (!w->spinning && due < until)
 		until = due;
