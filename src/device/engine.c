@@ -192,14 +192,14 @@ static bool nothing_new(struct engine *e)
 	       !e->n_parked && !e->fault;
 }
 
-bool engine_step(struct engine *e, bool may_defer)
+bool engine_step(struct engine *e, bool quick, uint64_t defer_ns)
 {
 	int bursts;
 
-	if (may_defer && nothing_new(e))
+	if (quick && nothing_new(e))
 		return false;
 	e->now_ns = engine_now_ns();
-	bursts = receive(e, may_defer);
+	bursts = receive(e, quick);
 	e->bursts += (unsigned)bursts;
 	if (bursts)
 		e->received_ns = e->now_ns;
@@ -213,11 +213,12 @@ bool engine_step(struct engine *e, bool may_defer)
 	collect_kicked(e);
 	run_timers(e);
 	/*
-	 * What came in is for a program that polls: it gets its completions first. Its answer,
-	 * posted next, takes the acknowledgement with it in one send; or else its next poll sends
-	 * it.
+	 * What came in is for a program that is about to answer: it gets its completions first. The
+	 * answer, posted next, takes the acknowledgement with it in one send; or else the next step
+	 * sends it.
 	 */
-	e->deferred = may_defer && bursts > 0 && e->dozing && !e->deferred;
+	e->deferred = defer_ns && bursts > 0 && !e->deferred;
+	e->defer_until_ns = e->now_ns + defer_ns;
 	if (!e->deferred && (!e->blocked || flush(e)))
 		engine_transmit(e);
 	return bursts > 0 || (e->ready_first && !e->blocked);
@@ -237,6 +238,8 @@ uint64_t engine_next_due_ns(const struct engine *e)
 	if (shm_waits_for_us(e->port))
 		return 0;
 	due = earlier(timers_next(&e->timers), shm_next_due(e->port));
+	if (e->ready_first && e->deferred)
+		due = earlier(due, e->defer_until_ns);
 	if (e->fault && !e->blocked)
 		due = earlier(due, fault_next_due_ns(e->fault, e->now_ns));
 	if (e->alarms)
@@ -327,6 +330,14 @@ void engine_kick(struct engine *e, struct engine_qp *eqp)
 	engine_unlock(e);
 }
 
+/* For how long may replies to what a poll finds wait? Until the thread looks, if that is soon. */
+static uint64_t poll_defers_ns(const struct engine *e)
+{
+	if (e->dozing)
+		return DEFER_POLLING_NS;
+	return e->wake_ns <= e->now_ns + DEFER_SOON_NS ? DEFER_SOON_NS : 0;
+}
+
 void engine_poll(struct engine *e)
 {
 	unsigned cost;
@@ -336,7 +347,7 @@ void engine_poll(struct engine *e)
 	if (pthread_mutex_trylock(&e->lock))
 		return;
 	e->looked = false;
-	if (engine_step(e, true))
+	if (engine_step(e, true, poll_defers_ns(e)))
 		e->empty_polls = 0;
 	cost = e->looked ? POLL_OF_SOCKETS : 1;
 	e->empty_polls += cost;

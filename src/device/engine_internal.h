@@ -81,8 +81,8 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	_Atomic uint64_t crowded_until_ns; /* until then, staying awake is no use */
 	uint64_t spin_interval_ns;	   /* polls that often are a polling loop */
 	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
-	bool deferred; /* under the lock: replies wait for the program's next call; only while
-			  dozing */
+	bool deferred; /* under the lock: replies wait for the program's next call ... */
+	uint64_t defer_until_ns; /* ... till then */
 	_Atomic bool doze_wanted; /* by the thread, which found the lock taken */
 	_Atomic uint32_t polls;	  /* how often a program's poll drove a step */
 	_Atomic uint32_t waiters; /* threads in engine_wait_fd */
@@ -102,8 +102,15 @@ extern const struct port_callbacks engine_port_callbacks;
 void engine_deliver_burst(void *arg, const struct burst *burst);
 /* Under the lock: have this QP served by the step. */
 void engine_make_ready(struct engine *e, struct engine_qp *eqp);
-/* Under the lock. True: something was received or is left to do. may_defer: see engine_poll. */
-bool engine_step(struct engine *e, bool may_defer);
+/* For how long replies may wait for the program's answer, which takes them along. */
+#define DEFER_SOON_NS	 (100 * NS_PER_US) /* a program that watches memory, or polls now and then */
+#define DEFER_POLLING_NS NS_PER_MS	   /* a loop: its next poll sends them */
+/*
+ * Under the lock. True: something was received or is left to do. quick: this is one of many, the
+ * sockets and timers can wait. defer_ns: how long replies to what is received may wait, 0 not at all;
+ * the caller sees to it that somebody drives by then.
+ */
+bool engine_step(struct engine *e, bool quick, uint64_t defer_ns);
 /* Under the lock: what the background thread must be up for. */
 uint64_t engine_next_due_ns(const struct engine *e);
 

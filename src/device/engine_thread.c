@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,7 +29,9 @@
 #define LINGER_NS	  (50 * NS_PER_US) /* awake for the next message */
 #define LINGER_ROUNDS	  8
 #define WAITER_CHECK_NS	  NS_PER_MS
+#define DEFER_WAITER_NS	  WAITER_CHECK_NS
 #define PARK_AFTER_NS	  (100 * NS_PER_MS)
+#define SLICE_NS	  (100 * NS_PER_US) /* the least there is */
 #define WINDOW_NS	  (100 * NS_PER_US)
 #define SPIN_INTERVAL_NS  (20 * NS_PER_US) /* polls that often on the average are a polling loop */
 #define SPIN_STEPS	  4		   /* and so are polls this many steps apart */
@@ -79,6 +82,7 @@ struct watcher {
 	uint32_t polls;
 	bool spinning;
 	bool stood_by;	   /* for a polling loop, since the last step of ours */
+	uint32_t alive_polls;
 	uint64_t check_ns; /* how long to stand by before the next look */
 	/* Polling loops that let packets wait: how often lately, and until when we believe in none. */
 	unsigned doubts;
@@ -193,6 +197,17 @@ static void learn_step_cost(struct engine *e)
 		e->spin_interval_ns = SPIN_INTERVAL_NS;
 }
 
+/* A program that watches memory polled since we looked last: it will again, and its polls can leave
+ * their replies to us if we come soon. */
+static bool is_alive(const struct engine *e, struct watcher *w)
+{
+	uint32_t polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
+	bool alive = in_no_loop(w) && polls != w->alive_polls;
+
+	w->alive_polls = polls;
+	return alive;
+}
+
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
 static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 {
@@ -213,7 +228,7 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 	lingering = !in_no_loop(w) && lingers(e);
 	before = e->bursts;
 	held = e->held > 0;
-	busy = engine_step(e, lingering);
+	busy = engine_step(e, lingering, in_no_loop(w) ? DEFER_SOON_NS : 0);
 	if (w->stood_by && (held || e->bursts != before))
 		distrust(w, e->now_ns);
 	w->stood_by = false;
@@ -223,6 +238,8 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 	if (!busy)
 		busy = (linger = !in_no_loop(w) && lingers(e)) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
+	if (!busy && is_alive(e, w) && e->wake_ns > e->now_ns + DEFER_SOON_NS)
+		*due_ns = e->wake_ns = e->now_ns + DEFER_SOON_NS;
 	engine_unlock(e);
 	if (linger)
 		give_way(e);
@@ -250,11 +267,12 @@ static void stand_by(struct engine *e, struct watcher *w)
 			engine_doze(e);
 		else
 			e->dozing = false;
-		e->wake_ns = w->spinning ? 0 : due;
 		if (!w->spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
 			until = TIME_NEVER;
 			atomic_store(&e->parked, true);
 		}
+		if (!w->spinning)
+			e->wake_ns = due < until ? due : until;
 		engine_unlock(e);
 	} else if (w->spinning) {
 		atomic_store(&e->doze_wanted, true);
@@ -270,12 +288,34 @@ static void stand_by(struct engine *e, struct watcher *w)
 		drive(e, w, &due);
 }
 
+/*
+ * What wakes this thread is what a program waits for, and the program may spin meanwhile on the only
+ * processor there is. Linux 6.12 and later let a thread that asks for short slices interrupt one with long ones when
+ * it wakes; the share of the processor stays the same. Older ones ignore it.
+ */
+static void ask_for_short_slices(void)
+{
+	struct sched_attr_v0 {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t runtime, deadline, period;
+	} attr;
+
+	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
+		return;
+	attr.runtime = SLICE_NS;
+	syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 static void *run(void *arg)
 {
 	struct engine *e = arg;
 	struct watcher watcher = { .check_ns = SPIN_CHECK_NS };
 	uint64_t due = 0;
 
+	ask_for_short_slices();
 	while (!atomic_load(&e->stopping)) {
 		handle_events(e, e->epoll_fd, due);
 		do {
@@ -400,7 +440,7 @@ int engine_wait_fd(struct engine *e, int fd)
 
 		engine_lock(e);
 		due = 0;
-		if (!engine_step(e, lingers(e)) && !(linger = lingers(e)) && lanes_sleep(e))
+		if (!engine_step(e, lingers(e), DEFER_WAITER_NS) && !(linger = lingers(e)) && lanes_sleep(e))
 			due = engine_next_due_ns(e);
 		engine_unlock(e);
 		if (linger)
