@@ -2,7 +2,9 @@
 /*
  * Completion channels. Their descriptor is an eventfd that is readable while a CQ has an unread
  * event; what it counts doesn't matter. It is written at every event, so that edge-triggered
- * pollers see each, and emptied when the last is read: both under the channel's lock.
+ * pollers see each, and emptied when the last is read: both under the channel's lock. Only for the thread that
+ * waits in here and drives the engine itself it isn't written: that one takes the event at once, and
+ * writes it if it leaves any.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -61,18 +63,24 @@ int dev_channel_destroy(struct ibv_comp_channel *ibv)
 	return 0;
 }
 
-void dev_channel_post(struct dev_channel *ch, struct dev_cq *cq)
+/* Under the lock. */
+static void signal_fd(struct dev_channel *ch)
 {
 	const uint64_t one = 1;
-	ssize_t written;
 
+	if (write(ch->ibv.fd, &one, sizeof(one)) != sizeof(one))
+		log_error("completion channel: can't signal an event: %s", strerror(errno));
+	ch->signalled = true;
+}
+
+void dev_channel_post(struct dev_channel *ch, struct dev_cq *cq)
+{
 	pthread_mutex_lock(&ch->lock);
 	if (cq->events_pending++ == 0)
 		list_append(&ch->pending, &cq->pending_link);
-	written = write(ch->ibv.fd, &one, sizeof(one));
+	if (!engine_driver_waits_for(cq->ctx->engine, ch))
+		signal_fd(ch);
 	pthread_mutex_unlock(&ch->lock);
-	if (written != sizeof(one))
-		log_error("completion channel: can't signal an event: %s", strerror(errno));
 }
 
 /* Under the lock. */
@@ -80,8 +88,11 @@ static void drain(struct dev_channel *ch)
 {
 	uint64_t count;
 
-	if (list_empty(&ch->pending) && read(ch->ibv.fd, &count, sizeof(count)) < 0)
+	if (!list_empty(&ch->pending) || !ch->signalled)
+		return;
+	if (read(ch->ibv.fd, &count, sizeof(count)) < 0)
 		log_debug("completion channel: %s", strerror(errno));
+	ch->signalled = false;
 }
 
 static struct dev_cq *take(struct dev_channel *ch)
@@ -96,10 +107,23 @@ static struct dev_cq *take(struct dev_channel *ch)
 		/* Others' turn first. */
 		if (--cq->events_pending)
 			list_append(&ch->pending, &cq->pending_link);
+		if (!list_empty(&ch->pending) && !ch->signalled)
+			signal_fd(ch);
 		drain(ch);
 	}
 	pthread_mutex_unlock(&ch->lock);
 	return cq;
+}
+
+static bool has_event(void *arg)
+{
+	struct dev_channel *ch = arg;
+	bool has;
+
+	pthread_mutex_lock(&ch->lock);
+	has = !list_empty(&ch->pending);
+	pthread_mutex_unlock(&ch->lock);
+	return has;
 }
 
 int dev_channel_get_event(struct ibv_comp_channel *ibv, struct ibv_cq **out, void **cq_context)
@@ -117,7 +141,7 @@ int dev_channel_get_event(struct ibv_comp_channel *ibv, struct ibv_cq **out, voi
 			return -errno;
 		if (flags & O_NONBLOCK)
 			return -EAGAIN;
-		rc = engine_wait_fd(ctx->engine, ibv->fd);
+		rc = engine_wait_fd(ctx->engine, ibv->fd, has_event, ch);
 		if (rc)
 			return rc;
 	}

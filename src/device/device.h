@@ -130,6 +130,7 @@ struct dev_channel {
 	struct list link;
 	pthread_mutex_t lock;
 	struct list pending; /* CQs with unread events */
+	bool signalled;	     /* the descriptor is readable */
 };
 
 struct cq_slot {

@@ -14,7 +14,7 @@
 #include <time.h>
 
 #define BUDGET_GROWS_AFTER 4096 /* steps without loss */
-#define TRANSMIT_VISITS 64 /* QPs served between two looks at the socket */
+#define TRANSMIT_VISITS	   64	/* QPs served between two looks at the socket */
 /* Empty polls in a row, counted as the time they take: one of the sockets is 16 of the rings alone. */
 #define POLLS_BEFORE_YIELD 1024
 #define POLLS_PER_YIELD	   128
@@ -327,6 +327,8 @@ void engine_kick(struct engine *e, struct engine_qp *eqp)
 	/* Nothing comes back that the thread would wake for to see that. */
 	if (!reliable && !e->dozing && ++e->unseen % POSTS_PER_LOOK == 0)
 		engine_thread_wake(e);
+	/* This is the answer that replies waited for. */
+	e->deferred = false;
 	engine_unlock(e);
 }
 

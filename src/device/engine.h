@@ -70,10 +70,12 @@ void engine_kick(struct engine *e, struct engine_qp *eqp);
 void engine_poll(struct engine *e);
 
 /*
- * Wait until fd (a completion or async channel) is readable, driving the engine meanwhile, so that
- * the waiting thread itself handles the packet. 0, or -errno (-EINTR). Without the lock.
+ * Wait until fd (of a completion channel) is readable or ready(channel) says so, driving the engine
+ * meanwhile, so that the waiting thread itself handles the packet. 0, or -errno (-EINTR). Without the lock.
  */
-int engine_wait_fd(struct engine *e, int fd);
+int engine_wait_fd(struct engine *e, int fd, bool (*ready)(void *channel), void *channel);
+/* Is this step that of a thread which waits for this channel? Under the lock. */
+bool engine_driver_waits_for(const struct engine *e, const void *channel);
 
 uint64_t engine_now_ns(void); /* CLOCK_MONOTONIC */
 

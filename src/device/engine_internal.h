@@ -37,19 +37,19 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	struct timers timers;
 	struct engine_alarm *alarms;
 	struct mcast_member *members;
-	uint64_t now_ns;      /* of the step under way */
-	uint32_t empty_polls; /* in a row */
-	bool blocked;	      /* the socket was full: the outbox waits */
-	unsigned steps;	      /* of polling programs */
-	uint64_t received_ns; /* when something came in last */
-	unsigned bursts;      /* that came in, running */
-	unsigned held;	      /* posts that wait for the program's next call */
-	int receive_budget;   /* bursts from the sockets in one step */
+	uint64_t now_ns;       /* of the step under way */
+	uint32_t empty_polls;  /* in a row */
+	bool blocked;	       /* the socket was full: the outbox waits */
+	unsigned steps;	       /* of polling programs */
+	uint64_t received_ns;  /* when something came in last */
+	unsigned bursts;       /* that came in, running */
+	unsigned held;	       /* posts that wait for the program's next call */
+	int receive_budget;    /* bursts from the sockets in one step */
 	unsigned without_loss; /* steps */
-	uint64_t no_receives; /* drops for lack of a receive, as of the last step */
-	unsigned unseen;      /* posts to UC and UD while the thread isn't aware of a loop */
-	bool looked;	      /* the step looked at the sockets */
-	unsigned sockets_hot; /* looks at the sockets before they are looked at less often */
+	uint64_t no_receives;  /* drops for lack of a receive, as of the last step */
+	unsigned unseen;       /* posts to UC and UD while the thread isn't aware of a loop */
+	bool looked;	       /* the step looked at the sockets */
+	unsigned sockets_hot;  /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;
 	/* lanes.c */
 	struct engine_qp *lane_parked[SHM_LINKS_MAX]; /* by link */
@@ -82,12 +82,13 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	uint64_t spin_interval_ns;	   /* polls that often are a polling loop */
 	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
 	bool deferred; /* under the lock: replies wait for the program's next call ... */
-	uint64_t defer_until_ns; /* ... till then */
-	_Atomic bool doze_wanted; /* by the thread, which found the lock taken */
-	_Atomic uint32_t polls;	  /* how often a program's poll drove a step */
-	_Atomic uint32_t waiters; /* threads in engine_wait_fd */
-	_Atomic uint32_t waits;	  /* calls of it that ended */
-	_Atomic bool parked;	  /* the thread sleeps until a waiter that comes back wakes it */
+	uint64_t defer_until_ns;      /* ... till then */
+	_Atomic bool doze_wanted;     /* by the thread, which found the lock taken */
+	_Atomic uint32_t polls;	      /* how often a program's poll drove a step */
+	const void *driver_waits_for; /* under the lock: its channel */
+	_Atomic uint32_t waiters;     /* threads in engine_wait_fd */
+	_Atomic uint32_t waits;	      /* calls of it that ended */
+	_Atomic bool parked; /* the thread sleeps until a waiter that comes back wakes it */
 	_Atomic bool stopping;
 
 	pthread_mutex_t observers_lock;

@@ -81,7 +81,7 @@ struct watcher {
 	uint64_t since_ns;
 	uint32_t polls;
 	bool spinning;
-	bool stood_by;	   /* for a polling loop, since the last step of ours */
+	bool stood_by; /* for a polling loop, since the last step of ours */
 	uint32_t alive_polls;
 	uint64_t check_ns; /* how long to stand by before the next look */
 	/* Polling loops that let packets wait: how often lately, and until when we believe in none. */
@@ -422,7 +422,12 @@ void engine_thread_abandon(struct engine *e)
 	close_fds(e);
 }
 
-int engine_wait_fd(struct engine *e, int fd)
+bool engine_driver_waits_for(const struct engine *e, const void *channel)
+{
+	return e->driver_waits_for == channel;
+}
+
+int engine_wait_fd(struct engine *e, int fd, bool (*ready)(void *channel), void *channel)
 {
 	struct pollfd fds[2] = {
 		{ .fd = fd, .events = POLLIN },
@@ -440,9 +445,14 @@ int engine_wait_fd(struct engine *e, int fd)
 
 		engine_lock(e);
 		due = 0;
-		if (!engine_step(e, lingers(e), DEFER_WAITER_NS) && !(linger = lingers(e)) && lanes_sleep(e))
+		e->driver_waits_for = channel;
+		if (!engine_step(e, lingers(e), DEFER_WAITER_NS) && !(linger = lingers(e)) &&
+		    lanes_sleep(e))
 			due = engine_next_due_ns(e);
+		e->driver_waits_for = NULL;
 		engine_unlock(e);
+		if (ready(channel))
+			break;
 		if (linger)
 			give_way(e);
 		/* Nothing came to us; another thread may have made the descriptor readable. */
