@@ -20,6 +20,7 @@
 #define POLLS_PER_YIELD	   128
 #define POLL_OF_SOCKETS	   16
 #define HELD_MAX	   32
+#define CONTENDED_POLLS	   256
 #define POSTS_PER_LOOK	   64
 #define SELF_ROUNDS	   4
 #define SOCKET_STEPS	   512
@@ -340,20 +341,44 @@ static uint64_t poll_defers_ns(const struct engine *e)
 	return e->wake_ns <= e->now_ns + DEFER_SOON_NS ? DEFER_SOON_NS : 0;
 }
 
+/*
+ * Another thread drives. What this one waits for comes through that one, through the peer, or was
+ * posted by a third: each may need this processor.
+ */
+static void leave_to_another(struct engine *e)
+{
+	atomic_store_explicit(&e->contended, CONTENDED_POLLS, memory_order_relaxed);
+	sched_yield();
+}
+
+/* Did several threads poll a moment ago? */
+static bool is_contended(struct engine *e)
+{
+	unsigned left = atomic_load_explicit(&e->contended, memory_order_relaxed);
+
+	if (!left)
+		return false;
+	atomic_store_explicit(&e->contended, left - 1, memory_order_relaxed);
+	return true;
+}
+
 void engine_poll(struct engine *e)
 {
 	unsigned cost;
 	bool yield;
 
 	atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
-	if (pthread_mutex_trylock(&e->lock))
+	if (pthread_mutex_trylock(&e->lock)) {
+		leave_to_another(e);
 		return;
+	}
 	e->looked = false;
 	if (engine_step(e, true, poll_defers_ns(e)))
 		e->empty_polls = 0;
 	cost = e->looked ? POLL_OF_SOCKETS : 1;
 	e->empty_polls += cost;
 	yield = e->empty_polls >= POLLS_BEFORE_YIELD && e->empty_polls % POLLS_PER_YIELD < cost;
+	yield = yield || (e->empty_polls > cost && is_contended(e));
 	engine_unlock(e);
 	/* With more runnable threads than cores, the peer that this program waits for may need this
 	 * core. */

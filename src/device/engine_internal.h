@@ -37,19 +37,20 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	struct timers timers;
 	struct engine_alarm *alarms;
 	struct mcast_member *members;
-	uint64_t now_ns;       /* of the step under way */
-	uint32_t empty_polls;  /* in a row */
-	bool blocked;	       /* the socket was full: the outbox waits */
-	unsigned steps;	       /* of polling programs */
-	uint64_t received_ns;  /* when something came in last */
-	unsigned bursts;       /* that came in, running */
-	unsigned held;	       /* posts that wait for the program's next call */
-	int receive_budget;    /* bursts from the sockets in one step */
-	unsigned without_loss; /* steps */
-	uint64_t no_receives;  /* drops for lack of a receive, as of the last step */
-	unsigned unseen;       /* posts to UC and UD while the thread isn't aware of a loop */
-	bool looked;	       /* the step looked at the sockets */
-	unsigned sockets_hot;  /* looks at the sockets before they are looked at less often */
+	uint64_t now_ns;	    /* of the step under way */
+	uint32_t empty_polls;	    /* in a row */
+	bool blocked;		    /* the socket was full: the outbox waits */
+	unsigned steps;		    /* of polling programs */
+	uint64_t received_ns;	    /* when something came in last */
+	unsigned bursts;	    /* that came in, running */
+	_Atomic unsigned contended; /* empty polls that still give way to other threads */
+	unsigned held;		    /* posts that wait for the program's next call */
+	int receive_budget;	    /* bursts from the sockets in one step */
+	unsigned without_loss;	    /* steps */
+	uint64_t no_receives;	    /* drops for lack of a receive, as of the last step */
+	unsigned unseen;	    /* posts to UC and UD while the thread isn't aware of a loop */
+	bool looked;		    /* the step looked at the sockets */
+	unsigned sockets_hot;	    /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;
 	/* lanes.c */
 	struct engine_qp *lane_parked[SHM_LINKS_MAX]; /* by link */
