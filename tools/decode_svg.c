@@ -17,7 +17,7 @@ enum {
 	ROWS_MAX = 2000,
 	PARTIES_MAX = 12,
 	LINES_MAX = 6,	  /* of a note */
-	VALUES_SHOWN = 2, /* told by one message: where it is, and its first queue pair */
+	VALUES_SHOWN = 3, /* told by one message: where it is, and its first queue pair */
 };
 
 /* Pixels. The advance is a little more than any usual monospaced font's, 0.6 of its size. */

@@ -53,40 +53,43 @@ void doctor_check_route(struct doctor *d, const struct doctor_options *o)
 		doctor_find(d, WELL, "route", NULL, "the kernel believes that %d bytes pass", mtu);
 }
 
-static void judge_to(struct doctor *d, const struct doctor_options *o, uint32_t size, unsigned n)
-{
-	if (n == PROBES)
-		doctor_find(d, WELL, "packets", NULL, "of %u bytes to %s: %u of %u arrived", size,
-			    o->host, n, PROBES);
-	else
-		doctor_find(d, n ? NOTE : BAD, "packets",
-			    n			  ? "the path loses packets"
-			    : size == PROBE_SMALL ? "let UDP port 4791 in at that host's firewall, "
-						    "and through those on the way"
-						  : "a link on the way has a smaller MTU: lower "
-						    "the interface's MTU, or use -m 1024 or less",
-			    "of %u bytes to %s: %u of %u arrived there", size, o->host, n, PROBES);
-}
+/* One direction, and whether its small packets arrived: then the port is open. */
+struct way {
+	const char *word, *where, *firewall;
+	bool open;
+};
 
-static void judge_from(struct doctor *d, const struct doctor_options *o, uint32_t size, unsigned n)
+static void judge(struct doctor *d, const struct doctor_options *o, struct way *way, uint32_t size,
+		  unsigned n)
 {
+	char advice[160];
+
 	if (n == PROBES)
-		doctor_find(d, WELL, "packets", NULL, "of %u bytes from %s: %u of %u arrived", size,
-			    o->host, n, PROBES);
+		snprintf(advice, sizeof(advice), "%s", "");
+	else if (n)
+		snprintf(advice, sizeof(advice), "the path loses packets");
+	else if (size == PROBE_SMALL)
+		snprintf(advice, sizeof(advice), "%s", way->firewall);
+	else if (!way->open)
+		snprintf(advice, sizeof(advice), "nothing arrives, small or large: see above");
 	else
-		doctor_find(d, n ? NOTE : BAD, "packets",
-			    n			  ? "the path loses packets"
-			    : size == PROBE_SMALL ? "let UDP port 4791 in at this machine's "
-						    "firewall: it is no answer to an outgoing "
-						    "connection, so it needs a rule of its own"
-						  : "a link on the way has a smaller MTU: lower "
-						    "that host's MTU, or use -m 1024 or less",
-			    "of %u bytes from %s: %u of %u arrived here", size, o->host, n, PROBES);
+		snprintf(advice, sizeof(advice),
+			 "a link on the way has a smaller MTU: lower that of both interfaces, or "
+			 "use -m %u or less",
+			 size / 2);
+	doctor_find(d,
+		    n == PROBES ? WELL
+		    : n		? NOTE
+				: BAD,
+		    "packets", *advice ? advice : NULL, "of %u bytes %s %s: %u of %u arrived%s",
+		    size, way->word, o->host, n, PROBES, n == PROBES ? "" : way->where);
+	way->open |= n > 0;
 }
 
 /* Ours first, then the peer's; the peer says by its sync how many of ours it has. */
-static int probe_round(struct doctor *d, const struct doctor_options *o, struct probe *p,
-		       struct rocelink_conn *conn, uint32_t size, struct rocelink_error *err)
+static int probe_round(struct doctor *d, const struct doctor_options *o, struct way ways[2],
+		       struct probe *p, struct rocelink_conn *conn, uint32_t size,
+		       struct rocelink_error *err)
 {
 	unsigned there = PROBES;
 	int here, rc = probe_send(p, size, err);
@@ -107,20 +110,30 @@ static int probe_round(struct doctor *d, const struct doctor_options *o, struct 
 	here = probe_count(p, err);
 	if (here < 0)
 		return ROCELINK_VERBS;
-	judge_to(d, o, size, there);
-	judge_from(d, o, size, (unsigned)here);
+	judge(d, o, &ways[0], size, there);
+	judge(d, o, &ways[1], size, (unsigned)here);
 	return ROCELINK_OK;
 }
 
 static int probe_linked(struct doctor *d, const struct doctor_options *o, struct probe *p,
 			struct rocelink_conn *conn, struct rocelink_error *err)
 {
+	struct way ways[] = {
+		{ .word = "to",
+		  .where = " there",
+		  .firewall = "let UDP port 4791 in at that host's firewall, out of this "
+			      "machine's, and through those on the way" },
+		{ .word = "from",
+		  .where = " here",
+		  .firewall = "let UDP port 4791 in at this machine's firewall: it is no answer to "
+			      "an outgoing connection, so it needs a rule of its own" },
+	};
 	int rc = probe_link(p, conn, err);
 
 	if (rc == ROCELINK_OK)
-		rc = probe_round(d, o, p, conn, PROBE_SMALL, err);
+		rc = probe_round(d, o, ways, p, conn, PROBE_SMALL, err);
 	if (rc == ROCELINK_OK)
-		rc = probe_round(d, o, p, conn, probe_mtu(p), err);
+		rc = probe_round(d, o, ways, p, conn, probe_mtu(p), err);
 	if (rc == ROCELINK_OK)
 		rocelink_conn_close(conn, NULL);
 	return rc;

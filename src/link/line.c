@@ -220,7 +220,8 @@ static int handshake(struct line *l, const struct tracer *t, struct rocelink_err
 		return rc;
 	if (rc) {
 		line_flush(l, NULL);
-		if (!l->outgoing)
+		/* One that speaks TLS was told by an alert. */
+		if (!l->outgoing && tls_peer_is_plain(l->tls))
 			line_refuse_plain(l, ROCELINK_REASON_AUTH,
 					  "this side wants TLS: set options.security");
 		return rc;

@@ -49,5 +49,7 @@ void tls_shutdown(struct tls *t);
 /* "TLSv1.3, TLS_AES_128_GCM_SHA256" and who the peer is. */
 void tls_describe(const struct tls *t, char *buf, size_t len);
 void tls_identity(const struct tls *t, char *buf, size_t len);
+/* It began with the magic of this protocol instead of TLS. */
+bool tls_peer_is_plain(const struct tls *t);
 
 #endif

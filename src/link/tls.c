@@ -113,7 +113,7 @@ struct buffer *tls_out(struct tls *t)
 	return &t->out;
 }
 
-static bool peer_is_plain(const struct tls *t)
+bool tls_peer_is_plain(const struct tls *t)
 {
 	return t->first_len == sizeof(t->first) && !session_is_foreign(t->first, sizeof(t->first));
 }
@@ -125,7 +125,7 @@ static int handshake_failed(struct tls *t, struct rocelink_error *err)
 	long verify = SSL_get_verify_result(t->ssl);
 
 	ERR_clear_error();
-	if (peer_is_plain(t))
+	if (tls_peer_is_plain(t))
 		return link_fail(err, ROCELINK_SECURITY, ROCELINK_PHASE_SECURE, 0,
 				 "the peer speaks plain text and this side TLS: set the same "
 				 "options.security "
@@ -158,7 +158,7 @@ int tls_handshake(struct tls *t, struct rocelink_error *err)
 	rc = SSL_do_handshake(t->ssl);
 	collect(t);
 	if (rc != 1)
-		return SSL_get_error(t->ssl, rc) == SSL_ERROR_WANT_READ && !peer_is_plain(t)
+		return SSL_get_error(t->ssl, rc) == SSL_ERROR_WANT_READ && !tls_peer_is_plain(t)
 			       ? link_again(err)
 			       : handshake_failed(t, err);
 	/* With a secret the handshake "resumes" the session made of it; anything else isn't it. */
