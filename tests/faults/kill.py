@@ -72,13 +72,14 @@ class Side:
             return "not ended after %d s" % patience
 
 
-def await_listening(ports):
+def await_listening(ports, pid="self"):
+    """In the namespace of this process."""
     deadline = time.monotonic() + FINISH_WITHIN_S
     listening = set()
     while not ports <= listening and time.monotonic() < deadline:
         time.sleep(0.05)
-        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-            with open(table, encoding="ascii") as f:
+        for table in ("tcp", "tcp6"):
+            with open("/proc/%s/net/%s" % (pid, table), encoding="ascii") as f:
                 rows = [line.split() for line in list(f)[1:]]
             listening |= {int(row[1].rsplit(":")[1], 16) for row in rows if row[3] == "0A"}
 

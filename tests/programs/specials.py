@@ -262,6 +262,12 @@ def dropped(r, host, user):
     return counts
 
 
+def resident(process):
+    """KiB of memory."""
+    with open("/proc/%d/status" % process.pid) as f:
+        return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
+
+
 def flood(r, place, user, seconds):
     """
     Two transfers: one verified, one whose server is a pure responder and the target of forged
@@ -280,9 +286,13 @@ def flood(r, place, user, seconds):
         with open(garbage_tool, "rb") as src, open(copy, "wb") as dst:
             dst.write(src.read())
         os.chmod(copy, 0o755)
+    time.sleep(1)  # it has its buffers now
+    before = resident(target[0])
     source = r.start_plain(client_host, user, [copy, place.server_gid, place.client_gid, stranger,
                                                qpn, str(seconds)])
     source.wait(r.deadline(seconds + 10))
+    require(r.sanitizer or resident(target[0]) <= before + 1024, "the flood made the memory of its target grow by %d KiB" %
+            (resident(target[0]) - before))
     counts = dropped(r, host, user)
     require(all(p.running() for p in verified), "the verified transfer broke off")
     missing = [reason for reason in REASONS if not counts[reason]]
