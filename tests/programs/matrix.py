@@ -13,7 +13,7 @@ import time
 
 import hosts
 import rows
-from runner import Failure, Runner
+from runner import Failure, Runner, Skip
 
 
 def parse_args():
@@ -40,6 +40,10 @@ class Tally:
         runner.path = row.path
         try:
             row.run(runner)
+        except Skip as e:
+            runner.forget()
+            self.skip(row, e)
+            return
         except (Failure, LookupError, OSError) as e:
             self.failed += 1
             self.failures.append(row.name)

@@ -28,6 +28,10 @@ class Failure(Exception):
     """The row failed; the text says what was expected."""
 
 
+class Skip(Exception):
+    """The row can't run here; the text says why."""
+
+
 class Process:
     def __init__(self, argv, log_path, env):
         self.argv = argv

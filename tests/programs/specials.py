@@ -3,13 +3,16 @@
 Rows of the program matrix that are more than one pair of programs. Each is a function of the runner,
 the place and the user, and raises Failure. The name of the function is the row's.
 """
+import glob
+import gzip
 import os
 import re
+import shutil
 import signal
 import time
 
 import expect
-from runner import Failure
+from runner import Failure, Skip
 
 
 def require(condition, text):
@@ -143,6 +146,39 @@ def pyverbs_features(r, place, user):
     text = r.run(host, user, ["/usr/bin/python3", os.path.join(r.tests, "py_features.py"), device,
                               str(gid)])
     require("all features" in text, "the script did not reach its end")
+
+
+RDMA_CORE_TESTS = "/usr/share/doc/rdma-core/tests"
+
+
+def rdma_core_tests(r, place, user):
+    """rdma-core's own test suite: what isn't of one vendor's device or of what is refused passes."""
+    if not os.path.exists(os.path.join(RDMA_CORE_TESTS, "run_tests.py")):
+        raise Skip("no tests in " + RDMA_CORE_TESTS)
+    tests = os.path.join(r.tests, "rdma-core")
+    if not os.path.exists(tests):
+        shutil.copytree(RDMA_CORE_TESTS, tests)
+        for packed in glob.glob(os.path.join(tests, "*.gz")):
+            with gzip.open(packed) as src, open(packed[:-3], "wb") as dst:
+                shutil.copyfileobj(src, dst)
+    host, device, gid = client_end(place)
+    text = r.run(host, user, ["/usr/bin/python3", os.path.join(tests, "run_tests.py"), "--dev", device, "--port", "1",
+                              "--gid", str(gid), "-v"], timeout=100)
+    ran, skipped = (re.search(p, text) for p in (r"Ran (\d+) tests", r"OK \(skipped=(\d+)\)"))
+    require(ran and skipped, "no summary")
+    require(int(ran[1]) - int(skipped[1]) >= 130, "of %s tests %s were skipped" % (ran[1], skipped[1]))
+
+
+def perftest_refused(r, place, user):
+    """What the device doesn't have is refused at both ends, without a crash and without waiting."""
+    for args in (["-c", "DC"], ["-c", "SRD"]):
+        ends = r.start_pair("ib_send_bw", args, place, user)
+        for process in reversed(ends):
+            process.wait(r.deadline(20), status=1)
+            require("reate QP" in process.output(), "no word about the queue pair")
+    host, device, gid = client_end(place)
+    argv = ["ib_write_bw", "-d", device, "-x", str(gid), "--rate_limit", "1", "--rate_limit_type", "HW", place.tcp]
+    r.run(host, user, argv, status=1)
 
 
 def ucx(r, place, user):
