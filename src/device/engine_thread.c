@@ -338,6 +338,10 @@ void engine_thread_remind(struct engine *e)
 {
 	uint64_t due = engine_next_due_ns(e);
 
+	/* A program's poll read the byte that was to wake the thread, which sleeps on; and no peer
+	 * sends another before it is told that we sleep. */
+	if (e->wake_ns && shm_woken(e->port) && !lanes_sleep(e))
+		due = 0;
 	if (due >= e->wake_ns)
 		return;
 	e->wake_ns = due;

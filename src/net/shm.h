@@ -67,6 +67,8 @@ bool shm_busy(const struct port *port);
 bool shm_sleep(struct port *port, const bool full[SHM_LINKS_MAX]);
 /* Somebody polls now: wake-ups aren't needed. */
 void shm_awake(struct port *port);
+/* Was what wakes a sleeper read since shm_sleep()? The peers send no more of it until the next. */
+bool shm_woken(const struct port *port);
 
 /* True, once: a link became ready or dead since the last call. */
 bool shm_changed(struct port *port);

@@ -38,6 +38,7 @@ struct shm {
 	uint8_t of_block[QPN_BLOCKS];	      /* index + 1 of the link to its owner; 0: not known */
 	uint32_t refused_until_s[QPN_BLOCKS]; /* seconds of the monotonic clock */
 	bool changed;
+	bool woken; /* bytes that wake us were read, and nobody said since that we sleep */
 	struct shm_link *self; /* to ourselves, or NULL */
 	unsigned pending;
 };

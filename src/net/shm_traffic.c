@@ -120,6 +120,7 @@ void shm_socket_event(struct port *port, struct rx *rx)
 		n = recv(rx->fd, bytes, sizeof(bytes), MSG_DONTWAIT);
 		if (n < 0)
 			return;
+		port->shm->woken = true;
 		if (n == 0 && link->state == LINK_OFFERED)
 			shm_link_refused(port, link);
 		else if (n == 0)
@@ -136,6 +137,8 @@ bool shm_sleep(struct port *port, const bool full[SHM_LINKS_MAX])
 	struct shm *shm = port->shm;
 	bool quiet = true;
 
+	if (shm)
+		shm->woken = false;
 	for (unsigned i = 0; shm && i < shm->used && quiet; i++) {
 		struct shm_link *link = &shm->links[i];
 
@@ -144,6 +147,11 @@ bool shm_sleep(struct port *port, const bool full[SHM_LINKS_MAX])
 				(!full[i] || pring_producer_sleeps(&link->out));
 	}
 	return quiet;
+}
+
+bool shm_woken(const struct port *port)
+{
+	return port->shm && port->shm->woken;
 }
 
 void shm_awake(struct port *port)

@@ -229,6 +229,31 @@ static void a_sleeper_is_woken_through_its_descriptor(void **state)
 
 /* Memory that its sender could take away, of another size, or not what it says; and, so that nothing
  * else is what is refused, memory that is right. */
+/* The byte may be read by a thread that isn't the sleeper: whether one was is remembered until somebody says
+ * again that we sleep, and then looks for what came meanwhile. */
+static void a_wake_up_that_was_read_is_remembered(void **state)
+{
+	static const bool none[SHM_LINKS_MAX];
+	struct two *t = *state;
+	struct shm_link *link = connect_ends(&t->a, &t->b);
+
+	assert_true(shm_sleep(t->b.port, none));
+	assert_false(shm_woken(t->b.port));
+	put(&t->a, link, 1, 64);
+	shm_publish(t->a.port, link);
+	serve(&t->b);
+	assert_true(shm_woken(t->b.port));
+	assert_int_equal(shm_receive(t->b.port, 16), 1);
+	/* Now the peer thinks that we are awake. */
+	put(&t->a, link, 2, 64);
+	shm_publish(t->a.port, link);
+	serve(&t->b);
+	assert_false(shm_sleep(t->b.port, none));
+	assert_false(shm_woken(t->b.port));
+	assert_int_equal(shm_receive(t->b.port, 16), 1);
+	assert_true(shm_sleep(t->b.port, none));
+}
+
 static void bad_memory_is_refused(void **state)
 {
 	enum { SHORT, UNSEALED, EMPTY, RIGHT, KINDS };
@@ -317,6 +342,7 @@ int main(void)
 		T(who_does_not_answer_gets_udp),
 		T(the_end_of_a_peer_loses_nothing),
 		T(a_sleeper_is_woken_through_its_descriptor),
+		T(a_wake_up_that_was_read_is_remembered),
 		T(bad_memory_is_refused),
 		T(another_user_is_refused),
 	};
