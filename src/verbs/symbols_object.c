@@ -305,6 +305,7 @@ EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
 		return EINVAL;
 	if (!is_ours(qp->context))
 		PASS_ON(ENOSYS, ibv_query_ece, "IBVERBS_1.10", qp, ece);
+	*ece = (struct ibv_ece){ 0 };
 	return unsupported("query_ece");
 }
 

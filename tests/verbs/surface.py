@@ -25,7 +25,7 @@ NAME = re.compile(r"\b(?:_?ibv_|IBV_|mult_to_ibv|mbps_to_ibv)\w+")
 INTRO = """\
 # The verbs surface
 
-<!-- Written by tests/verbs/surface.py --write from tests/verbs/surface.tsv; edit that. -->
+<!-- Written by tests/verbs/surface.py --write from tests/verbs/surface.tsv and notes.md; edit those. -->
 
 What the adapter does with each name that libibverbs 44 has: its functions, and the opcodes, flags, events,
 attributes and capabilities of `<infiniband/verbs.h>`. **yes**: it works, and the tests named use it (some of them, at most
@@ -198,7 +198,8 @@ class Surface:
         for i, row in enumerate(self.rows):
             if i not in self.used:
                 self.errors.append("surface.tsv: nothing is named %s" % row[0])
-        return text.rstrip("\n") + "\n"
+        with open(os.path.join(HERE, "notes.md")) as f:
+            return text + f.read()
 
 
 def without_tests(text):

@@ -132,7 +132,9 @@ static void refused(void **state)
 	assert_int_equal(query(qp).min_rnr_timer, 9);
 	assert_int_equal(query(qp).path_mig_state, IBV_MIG_MIGRATED);
 	assert_int_equal(ibv_modify_qp_rate_limit(qp, &rate), EOPNOTSUPP);
+	ece.vendor_id = 1;
 	assert_int_equal(ibv_query_ece(qp, &ece), EOPNOTSUPP);
+	assert_int_equal(ece.vendor_id, 0);
 	assert_int_equal(ibv_set_ece(qp, &ece), EOPNOTSUPP);
 	assert_int_equal(ibv_destroy_qp(qp), 0);
 	assert_int_equal(ibv_destroy_cq(cq), 0);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* As many objects as are promised, what an idle queue pair costs, and the largest queues. */
+/* As many objects as are promised, what an idle queue pair costs, the largest queues, and lists. */
 #include "rig.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -100,15 +102,115 @@ static void largest_queues(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
+/* Scattered and gathered in as many pieces as may be, of different lengths. */
+static void most_entries(void **state)
+{
+	enum { N = 30, ROOM = 1024 };
+	struct rig *r = *state;
+	struct ibv_cq *cq = rig_cq(r, 8, NULL);
+	struct ibv_qp_init_attr attr = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = { 4, 4, N, N, 0 }
+	};
+	struct ibv_qp *qp = ibv_create_qp(r->pd, &attr);
+	struct ibv_sge from[N + 1], to[N];
+	struct ibv_send_wr wr = { .sg_list = from,
+				  .num_sge = N,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED },
+			   *bad;
+	struct ibv_recv_wr recv = { .sg_list = to, .num_sge = N }, *bad_recv;
+	uint32_t total = 0;
+
+	assert_non_null(qp);
+	rig_connect_self(qp);
+	for (uint32_t i = 0; i < N; i++) {
+		from[i] =
+			(struct ibv_sge){ (uintptr_t)r->buffer + i * ROOM, 7 * i + 1, r->mr->lkey };
+		to[i] = (struct ibv_sge){ (uintptr_t)r->buffer + 32768 + i * ROOM, 7 * (N - i),
+					  r->mr->lkey };
+		memset(r->buffer + i * ROOM, (int)i + 1, ROOM);
+		total += from[i].length;
+	}
+	from[N] = from[0];
+	assert_int_equal(ibv_post_recv(qp, &recv, &bad_recv), 0);
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+	rig_await_n(cq, 2);
+	/* Byte by byte, as the lists say. */
+	for (uint32_t i = 0, a = 0, at = 0, b = 0, bt = 0; i < total; i++) {
+		const uint8_t *x = (uint8_t *)(uintptr_t)from[a].addr + at;
+		const uint8_t *y = (uint8_t *)(uintptr_t)to[b].addr + bt;
+
+		assert_int_equal(*y, *x);
+		if (++at == from[a].length) {
+			a++;
+			at = 0;
+		}
+		if (++bt == to[b].length) {
+			b++;
+			bt = 0;
+		}
+	}
+	wr.opcode = IBV_WR_RDMA_READ;
+	wr.wr.rdma.remote_addr = (uintptr_t)r->buffer + 32768;
+	wr.wr.rdma.rkey = r->mr->rkey;
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+	rig_await_n(cq, 1);
+	wr.num_sge = N + 1;
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), EINVAL);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
+/* As many READs at once as may be asked for. */
+static void deepest_reads(void **state)
+{
+	enum { N = 128 };
+	struct rig *r = *state;
+	struct ibv_cq *cq = rig_cq(r, N, NULL);
+	struct ibv_qp_init_attr init = {
+		.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = { N, 1, 1, 1, 0 }
+	};
+	struct ibv_qp *qp = ibv_create_qp(r->pd, &init);
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD,
+				    .max_rd_atomic = N,
+				    .max_dest_rd_atomic = N };
+
+	rig_connect_self(qp);
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+	assert_int_equal(
+		ibv_modify_qp(qp, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC), 0);
+	for (unsigned i = 0; i < N; i++)
+		r->buffer[32768 + i] = (uint8_t)i;
+	for (unsigned i = 0; i < N; i++) {
+		struct ibv_sge sge = { (uintptr_t)r->buffer + i, 1, r->mr->lkey };
+		struct ibv_send_wr wr = { .wr_id = i,
+					  .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = IBV_WR_RDMA_READ,
+					  .send_flags = IBV_SEND_SIGNALED },
+				   *bad;
+
+		wr.wr.rdma.remote_addr = (uintptr_t)r->buffer + 32768 + i;
+		wr.wr.rdma.rkey = r->mr->rkey;
+		assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
+	}
+	/* They wait for RTS, and so leave together. */
+	attr.qp_state = IBV_QPS_RTS;
+	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+	for (uint64_t i = 0; i < N; i++)
+		assert_int_equal(rig_await(cq).wr_id, i);
+	assert_memory_equal(r->buffer, r->buffer + 32768, N);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(regions),
-		TEST(completion_queues),
-		TEST(queue_pairs),
-		TEST(largest_queues),
+		TEST(regions),	       TEST(completion_queues), TEST(queue_pairs),
+		TEST(largest_queues),  TEST(most_entries),	TEST(deepest_reads),
 	};
 
 	rig_isolate();
