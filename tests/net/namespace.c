@@ -103,4 +103,8 @@ void namespace_add_link(void)
 		 "ip -6 addr add 2001:db8::1/64 dev d0 nodad && "
 		 "ip -6 addr add 2001:db8::2/64 dev d0 nodad && "
 		 "ip -6 addr add fe80::1/64 dev d0 nodad");
+	/* The kernel adds an IPv6 address's route when it comes to it. */
+	must_run("for i in $(seq 100); do "
+		 "[ $(ip -6 route show table local dev d0 | grep -c ^local) = 3 ] && exit 0; "
+		 "sleep 0.1; done; exit 1");
 }
