@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* As many objects as are promised, what an idle queue pair costs, the largest queues, and lists. */
+/* As many objects as are promised, what an idle queue pair costs, the largest queues, lists and messages. */
 #include "rig.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -204,15 +205,79 @@ static void deepest_reads(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
+/* 2 GiB of addresses on `piece` bytes of memory. */
+static uint8_t *mapped_again_and_again(size_t len, size_t piece)
+{
+	int fd = memfd_create("piece", MFD_CLOEXEC);
+	uint8_t *at =
+		mmap(NULL, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	assert_int_equal(ftruncate(fd, (off_t)piece), 0);
+	assert_ptr_not_equal(at, MAP_FAILED);
+	for (size_t i = 0; i < len; i += piece)
+		assert_ptr_equal(
+			mmap(at + i, piece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0),
+			at + i);
+	close(fd);
+	return at;
+}
+
+static void longest_message(void **state)
+{
+	const size_t len = (size_t)1 << 31, piece = (size_t)256 << 10;
+	struct rig *r = *state;
+	struct rig_pair p = rig_pair_make(r, IBV_QPT_RC);
+	uint8_t *from = mapped_again_and_again(len, piece),
+		*to = mapped_again_and_again(len, piece);
+	struct ibv_mr *from_mr = ibv_reg_mr(r->pd, from, len, 0);
+	struct ibv_mr *to_mr =
+		ibv_reg_mr(r->pd, to, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_sge sge[2] = { { (uintptr_t)from, (uint32_t)len, from_mr->lkey },
+				  { (uintptr_t)from, 1, from_mr->lkey } };
+	struct ibv_send_wr wr = { .sg_list = sge,
+				  .num_sge = 2,
+				  .opcode = IBV_WR_RDMA_WRITE_WITH_IMM };
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+
+	for (size_t i = 0; i < piece; i++)
+		from[i] = (uint8_t)(i * 2654435761u >> 24);
+	wr.wr.rdma.remote_addr = (uintptr_t)to;
+	wr.wr.rdma.rkey = to_mr->rkey;
+	assert_int_equal(ibv_post_send(p.a, &wr, &bad), EINVAL);
+	wr.num_sge = 1;
+	assert_int_equal(rig_post_recv(r, p.b, 1, 0, 8), 0);
+	assert_int_equal(ibv_post_send(p.a, &wr, &bad), 0);
+	/* As long as it takes. */
+	while (ibv_poll_cq(p.cq_b, 1, &wc) == 0)
+		;
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.byte_len, len);
+	assert_int_equal(memcmp(from, to, piece), 0);
+	rig_pair_free(&p);
+	assert_int_equal(ibv_dereg_mr(from_mr), 0);
+	assert_int_equal(ibv_dereg_mr(to_mr), 0);
+	munmap(from, len);
+	munmap(to, len);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(regions),	       TEST(completion_queues), TEST(queue_pairs),
-		TEST(largest_queues),  TEST(most_entries),	TEST(deepest_reads),
+		TEST(regions),
+		TEST(completion_queues),
+		TEST(queue_pairs),
+		TEST(largest_queues),
+		TEST(most_entries),
+		TEST(deepest_reads),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+		TEST(longest_message),
+#endif
 	};
 
+	(void)longest_message; /* the sanitizers' builds */
 	rig_isolate();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
