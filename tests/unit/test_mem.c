@@ -156,6 +156,32 @@ static void test_scatter_needs_local_write(void **state)
 	mem_destroy(&t);
 }
 
+/* A window, the region below it and the queue pair that binds are all of one protection domain. */
+static void test_window_across_domains(void **state)
+{
+	struct mr mr = region(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	struct mr own = { .pd = &pd, .home = &pd, .window = IBV_MW_TYPE_2 };
+	struct mr foreign = { .pd = &other_pd, .home = &other_pd, .window = IBV_MW_TYPE_2 };
+	struct mem_bind bind = { .access = IBV_ACCESS_REMOTE_READ, .addr = IOVA, .length = 8 };
+	struct mem_table t;
+	int qp;
+
+	(void)state;
+	assert_int_equal(mem_init(&t, key_random, &prng), 0);
+	assert_int_equal(mem_add(&t, &mr), 0);
+	assert_int_equal(mem_add(&t, &own), 0);
+	assert_int_equal(mem_add(&t, &foreign), 0);
+	bind.region_key = mr.key;
+	bind.window_key = bind.new_key = foreign.key;
+	assert_int_equal(mem_bind(&t, &pd, &qp, &bind), MEM_PD);
+	assert_int_equal(mem_bind(&t, &other_pd, &qp, &bind), MEM_PD);
+	bind.window_key = bind.new_key = own.key;
+	assert_int_equal(mem_bind(&t, &other_pd, &qp, &bind), MEM_PD);
+	assert_int_equal(mem_bind(&t, &pd, &qp, &bind), MEM_OK);
+	assert_int_equal(mem_invalidate(&t, &pd, &qp, own.key), MEM_OK);
+	mem_destroy(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -163,6 +189,7 @@ int main(void)
 		cmocka_unit_test(test_table),
 		cmocka_unit_test(test_gather_scatter),
 		cmocka_unit_test(test_scatter_needs_local_write),
+		cmocka_unit_test(test_window_across_domains),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
