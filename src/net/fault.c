@@ -83,14 +83,14 @@ void fault_set_ring(struct fault_injector *f, fault_ring_put *put, void *arg)
 
 static void forget(struct way *w, struct held *h)
 {
-	if (h->prev)
-		h->prev->next = h->next;
-	else
+	if (w->first == h)
 		w->first = h->next;
-	if (h->next)
-		h->next->prev = h->prev;
 	else
+		h->prev->next = h->next;
+	if (w->last == h)
 		w->last = h->prev;
+	else
+		h->next->prev = h->prev;
 	w->held_bytes -= h->item.len;
 	free(h);
 }
