@@ -135,12 +135,28 @@ static bool others_drive(struct engine *e, struct watcher *w)
 	return w->spinning || atomic_load(&e->waiters);
 }
 
+/* Linux before 5.11, and valgrind, have no epoll_pwait2: one call more, the same precision. */
+static int wait_events(int epoll_fd, struct epoll_event *events, int max, const struct timespec *t)
+{
+	static bool missing; /* only this thread asks */
+	struct pollfd p = { .fd = epoll_fd, .events = POLLIN };
+
+	if (!missing) {
+		int n = epoll_pwait2(epoll_fd, events, max, t, NULL);
+
+		if (n >= 0 || errno != ENOSYS)
+			return n;
+		missing = true;
+	}
+	return ppoll(&p, 1, t, NULL) > 0 ? epoll_wait(epoll_fd, events, max, 0) : 0;
+}
+
 /* Wait for the descriptors of this epoll, and serve them. */
 static void handle_events(struct engine *e, int epoll_fd, uint64_t until_ns)
 {
 	struct epoll_event events[4];
 	struct timespec t;
-	int n = epoll_pwait2(epoll_fd, events, 4, time_until(until_ns, &t), NULL);
+	int n = wait_events(epoll_fd, events, 4, time_until(until_ns, &t));
 
 	for (int i = 0; i < n; i++) {
 		if (events[i].data.fd == e->wake_fd)
@@ -301,7 +317,7 @@ static void ask_for_short_slices(void)
 		int32_t nice;
 		uint32_t priority;
 		uint64_t runtime, deadline, period;
-	} attr;
+	} attr = { 0 };
 
 	if (syscall(SYS_sched_getattr, 0, &attr, sizeof(attr), 0) || attr.policy != SCHED_OTHER)
 		return;

@@ -196,5 +196,7 @@ void message_add_control(struct msghdr *msg, int level, int type, const void *va
 	c->cmsg_type = type;
 	c->cmsg_len = CMSG_LEN(len);
 	memcpy(CMSG_DATA(c), value, len);
+	/* The padding is read by the kernel too: nothing for a memory checker to complain about. */
+	memset(CMSG_DATA(c) + len, 0, CMSG_SPACE(len) - CMSG_LEN(len));
 	msg->msg_controllen += CMSG_SPACE(len);
 }
