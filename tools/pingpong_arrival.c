@@ -52,9 +52,10 @@ int pp_take_numbered(struct pp *pp, const struct ibv_wc *wc, uint64_t *received,
 static bool flagged(const struct pp *pp, uint64_t first, uint64_t n, uint64_t *seq)
 {
 	for (*seq = first; *seq < first + n; ++*seq) {
-		const volatile uint8_t *last = pp_recv_slot(pp, 0, *seq) + pp->plan.size - 1;
+		const uint8_t *last = pp_recv_slot(pp, 0, *seq) + pp->plan.size - 1;
 
-		if (*last == pp_flag(pp, *seq))
+		/* What came before the flag came before what is read next. */
+		if (__atomic_load_n(last, __ATOMIC_ACQUIRE) == pp_flag(pp, *seq))
 			return true;
 	}
 	return false;
@@ -81,7 +82,6 @@ int pp_watch_flags(struct pp *pp, uint64_t first, uint64_t n, uint64_t timeout_u
 				       "the peer's WRITE number %llu didn't come within %.3f s",
 				       (unsigned long long)first, (double)timeout_us / 1e6);
 	}
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	return ROCELINK_OK;
 }
 
