@@ -356,7 +356,9 @@ void fault_receive(struct fault_injector *f, const struct burst *burst, uint64_t
 		   void (*deliver)(void *arg, const struct burst *burst), void *arg)
 {
 	deliver_due(f, now_ns, deliver, arg);
-	for (size_t at = 0; burst && at < burst->len; at += burst->seg_len) {
+	if (!burst)
+		return;
+	for (size_t at = 0; at < burst->len; at += burst->seg_len) {
 		size_t left = burst->len - at;
 		struct item it = {
 			.path = burst->path,
