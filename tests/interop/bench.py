@@ -44,28 +44,34 @@ def measure(node, command, unit, port, seconds):
     return value(text, unit) if status == 0 else None
 
 
-def run(kernel, adapter, rounds, seconds, chosen=""):
-    """[(name, unit, the kernel's, the adapter's, the adapter's gain)]; medians, None where nothing was measured."""
+def run(kernel, udp, shm, rounds, seconds, chosen=""):
+    """[(name, unit, the kernel's, UDP's, its gain, the same-host path's, its gain)]; medians, None where nothing was
+    measured."""
     rows, port = [], FIRST_PORT
+    nodes = (kernel, udp, shm)
     for name, command, unit in MEASUREMENTS:
         if not re.search(chosen, name):
             continue
-        seen = {kernel: [], adapter: []}
-        for _, node in itertools.product(range(rounds), (kernel, adapter)):
+        seen = {node: [] for node in nodes}
+        for _, node in itertools.product(range(rounds), nodes):
             # Where the processor is emulated perftest's own clock check fails now and then.
             for _ in range(TRIES):
                 port += 1
                 if got := measure(node, command, unit, port, seconds):
                     seen[node].append(got)
                     break
-        ours, theirs = (statistics.median(seen[node]) if seen[node] else None for node in (adapter, kernel))
-        gain = None
-        if ours and theirs:
-            gain = ours / theirs if unit == "MB/s" else theirs / ours
-        rows.append((name, unit, theirs, ours, gain))
-        print(f"bench {name:18} kernel {show(theirs)} {unit}, adapter {show(ours)} {unit}: {show(gain)} times",
-              flush=True)
+        theirs, *ours = (statistics.median(seen[node]) if seen[node] else None for node in nodes)
+        gains = [gain(theirs, one, unit) for one in ours]
+        rows.append((name, unit, theirs, ours[0], gains[0], ours[1], gains[1]))
+        print(f"bench {name:18} kernel {show(theirs)} {unit}; adapter, UDP {show(ours[0])}: {show(gains[0])} times; "
+              f"same host {show(ours[1])}: {show(gains[1])} times", flush=True)
     return rows
+
+
+def gain(theirs, ours, unit):
+    if not ours or not theirs:
+        return None
+    return ours / theirs if unit == "MB/s" else theirs / ours
 
 
 def show(number):

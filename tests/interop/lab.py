@@ -190,13 +190,13 @@ class Guest:
 class Node:
     """One end of a test: a place, the way to start a verbs program there, its device and addresses."""
 
-    def __init__(self, name, place, v4, tcp=None, netns="", adapter=""):
+    def __init__(self, name, place, v4, tcp=None, netns="", adapter="", path="udp"):
         self.name = name
         self.place = place
         self.v4 = v4
         self.tcp = tcp or v4  # where the other end's program reaches this one for its exchange
         self.prefix = f"ip netns exec {netns} " if netns else ""
-        self.wrap = f"{adapter} run --path udp -- " if adapter else ""
+        self.wrap = f"{adapter} run --path {path} -- " if adapter else ""
         self.kernel = not adapter
         self.device = None
         self.gids = {}
@@ -351,10 +351,11 @@ class Lab:
         return pairs
 
     def rivals(self):
-        """The kernel's driver and the adapter in one guest, each to meet itself."""
+        """The kernel's driver and the adapter's paths in one guest, each to meet itself."""
         one = self.guests[0]
         nodes = (Node("kernel", one, "10.77.0.2"),
-                 Node("adapter", one, "10.79.1.2", netns="inner", adapter=self.adapter))
+                 *(Node("adapter", one, "10.79.1.2", netns="inner", adapter=self.adapter, path=path)
+                   for path in ("udp", "shm")))
         for node in nodes:
             node.find_device()
         return nodes

@@ -189,8 +189,8 @@ def run_bench(options):
     rows = measure(options, options.bench, 2)
     if options.json:
         with open(options.json, "w") as file:
-            json.dump([dict(zip(("name", "unit", "kernel", "adapter", "gain"), row)) for row in rows], file, indent=1)
-    return 0 if all(row[4] for row in rows) else 1
+            json.dump([dict(zip(("name", "unit", "kernel", "udp", "udp_gain", "shm", "shm_gain"), row)) for row in rows], file, indent=1)
+    return 0 if all(row[4] and row[6] for row in rows) else 1
 
 
 def main():
