@@ -248,7 +248,7 @@ def run_infinitely(r, place, user):
 def kill_one(r, place, user):
     """kill -9 of one of several pairs disturbs none of the others."""
     deadline = r.deadline(60)
-    args = ["-c", "-e", "-n", "30000", "-s", "1000"]
+    args = ["-c", "-e", "-n", "100000", "-s", "1000"]
     victim = r.start_pair("ibv_rc_pingpong", ["-n", "100000000"], place, user)
     others = [r.start_pair("ibv_rc_pingpong", args, place, user) for _ in range(3)]
     time.sleep(0.05)
