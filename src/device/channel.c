@@ -2,9 +2,9 @@
 /*
  * Completion channels. Their descriptor is an eventfd that is readable while a CQ has an unread
  * event; what it counts doesn't matter. It is written at every event, so that edge-triggered
- * pollers see each, and emptied when the last is read: both under the channel's lock. Only for the thread that
- * waits in here and drives the engine itself it isn't written: that one takes the event at once, and
- * writes it if it leaves any.
+ * pollers see each, and emptied when the last is read: both under the channel's lock. Only for the
+ * thread that waits in here and drives the engine itself it isn't written: that one takes the event
+ * at once, and writes it if it leaves any.
  */
 #include <fcntl.h>
 #include <stdlib.h>

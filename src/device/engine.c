@@ -172,12 +172,12 @@ static int receive(struct engine *e, bool polled)
 		return bursts;
 	e->looked = true;
 	from_sockets = port_receive(e->port, e->receive_budget);
-	if (from_sockets)
+	if (from_sockets) {
 		adapt_receive_budget(e);
-	if (from_sockets)
 		e->sockets_hot = SOCKETS_HOT;
-	else if (e->sockets_hot)
+	} else if (e->sockets_hot) {
 		e->sockets_hot--;
+	}
 	return bursts + from_sockets;
 }
 
