@@ -3,12 +3,11 @@
  * Groups out. Consecutive groups of one source port go in one sendmmsg(). The kernel's error
  * concerns the first group that it didn't take:
  *
- *   EAGAIN                  stop; the group and those behind it stay
- *   a segmented send that   its packets go one by one. Each then has IPv4 ID 0, so the ICRCs that
- * the outbox made the path can't do       for IDs 0, 1, 2 ... are written anew first;
- * `port->single` marks such a group until its last packet is out, since its ICRCs no longer fit a
- * segmented send anything else           the group is lost, as on a network: counted, logged once
- * per cause
+ * - EAGAIN: stop; the group and those behind it stay.
+ * - A segmented send that the path can't do: its packets go one by one. Each then has IPv4 ID 0, so
+ *   the ICRCs, which the outbox made for IDs 0, 1, 2 ..., are written anew first. `port->single`
+ *   marks such a group until its last packet is out, since its ICRCs no longer fit a segmented send.
+ * - Anything else: the group is lost, as on a network: counted, logged once per cause.
  */
 #include <errno.h>
 #include <netinet/in.h>

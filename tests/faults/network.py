@@ -9,6 +9,7 @@ address that doesn't come back is status 12, in time.
 Exit status 77: network namespaces are not allowed here.
 """
 import functools
+import json
 import os
 import subprocess
 import sys
@@ -40,17 +41,19 @@ LOCAL_EVENTS = [
 ]
 
 
+def inside(holder):
+    return ["nsenter", "-t", str(holder.pid), "-n"] if holder else []
+
+
 class End(kill.Side):
     """A program in a namespace: that of a process, or (None) our own."""
 
     def __init__(self, build, path, holder, program, *more, env=None):
-        before = ["nsenter", "-t", str(holder.pid), "-n"] if holder else []
-        super().__init__(build, path, program, *more, before=[*before, "env", *(env or [])])
+        super().__init__(build, path, program, *more, before=[*inside(holder), "env", *(env or [])])
 
 
 def ip(holder, command):
-    before = ["nsenter", "-t", str(holder.pid), "-n"] if holder else []
-    subprocess.run([*before, "ip", *command.split()], check=True)
+    subprocess.run([*inside(holder), "ip", *command.split()], check=True)
 
 
 def other_host():
@@ -63,7 +66,15 @@ def other_host():
         ip(where, "link set %s addrgenmode none" % dev)
         ip(where, "link set %s up" % dev)
         ip(where, "addr add %s dev %s" % (address, dev))
+    while not (running(None, "a0") and running(holder, "b0")):
+        time.sleep(0.01)
     return holder
+
+
+def running(holder, dev):
+    """The kernel notices a carrier a moment after the link is up; before, the adapter has no device for it."""
+    said = subprocess.run([*inside(holder), "ip", "-json", "link", "show", dev], capture_output=True, check=True).stdout
+    return json.loads(said)[0]["operstate"] == "UP"
 
 
 def start(build, path, holder, device, server_address, port, iterations=ITERATIONS, env=None):
