@@ -291,7 +291,8 @@ static bool serve_kicked(struct engine *e)
 void engine_doze(struct engine *e)
 {
 	atomic_store_explicit(&e->doze_wanted, false, memory_order_relaxed);
-	if (!e->dozing)
+	/* A waiter asleep counts on being woken. */
+	if (!e->dozing && !atomic_load(&e->waiters))
 		shm_awake(e->port);
 	e->dozing = true;
 	e->wake_ns = 0;

@@ -283,6 +283,10 @@ static void stand_by(struct engine *e, struct watcher *w)
 			engine_doze(e);
 		else
 			e->dozing = false;
+		/* While we dozed, a poll may have read the byte that was to wake a waiter, and no
+		 * peer sends another before it is told that we sleep. */
+		if (!w->spinning && shm_woken(e->port) && !lanes_sleep(e))
+			due = 0;
 		if (!w->spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
 			until = TIME_NEVER;
 			atomic_store(&e->parked, true);

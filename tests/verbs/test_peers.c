@@ -8,12 +8,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+#define ROUNDS_BESIDE_POLLS 5
 
 #define FAR_AT 8192 /* where in the far buffer messages arrive */
 
@@ -658,6 +662,98 @@ static void death(void **state)
 	run(death_near, death_far);
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void *await_event(void *channel)
+{
+	struct ibv_cq *cq;
+	void *context;
+
+	assert_int_equal(ibv_get_cq_event(channel, &cq, &context), 0);
+	ibv_ack_cq_events(cq, 1);
+	return NULL;
+}
+
+static void poll_for_a_while(struct end *e)
+{
+	const uint64_t until = now_ms() + 20;
+	struct ibv_wc wc;
+
+	while (now_ms() < until)
+		assert_int_equal(ibv_poll_cq(e->cq, 1, &wc), 0);
+}
+
+/*
+ * A thread waits for an event, and another one polls for a while: what looks like a program that drives in a
+ * loop takes nothing from the one that sleeps, nor does what comes in meanwhile.
+ */
+static void event_beside_polls_near(struct end *e)
+{
+	struct timespec end;
+	struct ibv_comp_channel *channel;
+	struct ibv_cq *cq;
+	pthread_t waiter;
+
+	open_end(e, IBV_QPT_UC);
+	assert_int_equal(ibv_destroy_qp(e->qp), 0);
+	channel = ibv_create_comp_channel(e->r->ctx);
+	cq = rig_cq(e->r, 16, channel);
+	e->qp = rig_qp(e->r, IBV_QPT_UC, e->cq, cq, NULL);
+	join(e, e->r->mr->rkey);
+	for (unsigned i = 0; i < ROUNDS_BESIDE_POLLS; i++) {
+		e->r->buffer[FAR_AT] = 0;
+		assert_int_equal(rig_post_recv(e->r, e->qp, i, FAR_AT, 64), 0);
+		assert_int_equal(ibv_req_notify_cq(cq, 0), 0);
+		assert_int_equal(pthread_create(&waiter, NULL, await_event, channel), 0);
+		poll_for_a_while(e);
+		meet(e); /* the far end writes */
+		do
+			poll_for_a_while(e);
+		while (!*(volatile uint8_t *)(e->r->buffer + FAR_AT));
+		/* Nobody polls any more, and the background thread has seen that. */
+		usleep(10000);
+		meet(e); /* and sends */
+		clock_gettime(CLOCK_REALTIME, &end);
+		end.tv_sec += 10;
+		assert_int_equal(pthread_timedjoin_np(waiter, NULL, &end), 0);
+		assert_int_equal(rig_await(cq).wr_id, i);
+	}
+	meet(e);
+	assert_int_equal(ibv_destroy_qp(e->qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
+	e->qp = rig_qp(e->r, IBV_QPT_UC, e->cq, e->cq, NULL);
+	close_end(e);
+}
+
+static void event_beside_polls_far(struct end *e)
+{
+	open_end(e, IBV_QPT_UC);
+	e->r->buffer[0] = 1;
+	join(e, e->r->mr->rkey);
+	for (unsigned i = 0; i < ROUNDS_BESIDE_POLLS; i++) {
+		meet(e);
+		assert_int_equal(request(e, IBV_WR_RDMA_WRITE, 1, e->peer.rkey, 0, 0),
+				 IBV_WC_SUCCESS);
+		meet(e);
+		assert_int_equal(request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+	}
+	meet(e);
+	close_end(e);
+}
+
+static void event_beside_polls(void **state)
+{
+	(void)state;
+	run(event_beside_polls_near, event_beside_polls_far);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(void)
@@ -670,6 +766,7 @@ int main(void)
 		TEST(xrc),
 		TEST(solicited),
 		TEST(special_regions),
+		TEST(event_beside_polls),
 		TEST(death),
 	};
 
