@@ -85,6 +85,8 @@ def main():
         return 0
     namespaces = hosts.enter_namespace()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    # A shell starts what runs in the background with SIGINT ignored, which the programs would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tally = Tally(os.path.join(args.build, "matrix-failures"))
     world = hosts.World(namespaces)
     runner = Runner(args.build, world, args.sanitizer)
