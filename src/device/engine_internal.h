@@ -79,7 +79,8 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	struct netmon *netmon; /* or NULL: changes aren't followed */
 	uint64_t wake_ns;      /* under the lock: when the thread wakes by itself */
 	uint64_t step_cost_ns; /* of one that finds nothing; only the thread writes it */
-	_Atomic uint64_t crowded_until_ns; /* until then, staying awake is no use */
+	_Atomic uint64_t crowded_until_ns; /* until then, staying awake is no use ... */
+	_Atomic unsigned crowd;		   /* ... since others had the processor for long, lately */
 	uint64_t spin_interval_ns;	   /* polls that often are a polling loop */
 	bool dozing;   /* under the lock: it only looks now and then whether pollers still poll */
 	bool deferred; /* under the lock: replies wait for the program's next call ... */

@@ -26,6 +26,9 @@
 #define NO_LOOP_MAX_NS	  NS_PER_SEC
 #define CROWDED_NS	  (20 * NS_PER_US)
 #define CROWDED_FOR_NS	  (10 * NS_PER_MS)
+#define CROWD_STEP	  16 /* a long absence counts for that many short ones */
+#define CROWDED		  (3 * CROWD_STEP)
+#define CROWD_MAX	  (4 * CROWD_STEP)
 #define LINGER_NS	  (50 * NS_PER_US) /* awake for the next message */
 #define LINGER_ROUNDS	  8
 #define WAITER_CHECK_NS	  NS_PER_MS
@@ -183,15 +186,26 @@ static bool lingers(const struct engine *e)
 	       now >= atomic_load_explicit(&e->crowded_until_ns, memory_order_relaxed);
 }
 
-/* Let others run. When they do for long, staying awake keeps nobody's wake-up away: a thread that
- * sleeps gets the processor sooner than one that gave it away. */
+/*
+ * Let others run. When they do for long, staying awake keeps nobody's wake-up away: a thread that
+ * sleeps gets the processor sooner than one that gave it away. That takes several long absences
+ * within some turns: a single one happens to everybody now and then.
+ */
 static void give_way(struct engine *e)
 {
 	uint64_t began = engine_now_ns(), ended;
+	unsigned crowd = atomic_load_explicit(&e->crowd, memory_order_relaxed);
 
 	sched_yield();
 	ended = engine_now_ns();
-	if (ended - began > CROWDED_NS)
+	if (ended - began <= CROWDED_NS) {
+		if (crowd)
+			atomic_store_explicit(&e->crowd, crowd - 1, memory_order_relaxed);
+		return;
+	}
+	if (crowd < CROWD_MAX)
+		atomic_store_explicit(&e->crowd, crowd += CROWD_STEP, memory_order_relaxed);
+	if (crowd >= CROWDED)
 		atomic_store_explicit(&e->crowded_until_ns, ended + CROWDED_FOR_NS,
 				      memory_order_relaxed);
 }
