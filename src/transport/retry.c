@@ -171,8 +171,12 @@ void retry_sequence_nak(struct qp *qp, uint64_t now_ns)
 
 	if (answered_already(qp, now_ns))
 		return;
-	/* Going back ends a sample: what was learnt from the first NAK holds for those to come. */
-	if (r->sample_start_ns && now_ns - r->sample_start_ns < r->rtt_guess_ns)
+	/*
+	 * Going back ends a sample: what was learnt from the first NAK holds for those to come. (Of an
+	 * earlier gap than the packet sampled, it may have been on its way before that was sent.)
+	 */
+	if (r->sample_start_ns && psn_diff(qp->comp.una, r->sample_psn) >= 0 &&
+	    now_ns - r->sample_start_ns < r->rtt_guess_ns)
 		r->rtt_guess_ns = now_ns - r->sample_start_ns;
 	r->nak_psn = qp->comp.una;
 	r->nak_until_ns = now_ns + (r->srtt_ns ? r->srtt_ns : r->rtt_guess_ns) / 2;

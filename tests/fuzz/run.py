@@ -6,9 +6,14 @@ New inputs stay in BUILD/fuzz/corpus; a finding is written to BUILD/fuzz/finding
 beside it where the target deals in packets, and ends the run with 1.
 """
 import contextlib
+import os
 import pathlib
 import subprocess
 import sys
+
+
+# Freed memory is kept from use for a while, but not so much of it that each run gets fresh pages.
+SANITIZER = {"ASAN_OPTIONS": "quarantine_size_mb=16:malloc_context_size=4"}
 
 
 def make_captures(build, findings, name):
@@ -49,7 +54,7 @@ def main():
         ]
         if (seeds / name).is_dir():
             command.append(str(seeds / name))
-        run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        run = subprocess.run(command, stderr=subprocess.PIPE, text=True, env=dict(SANITIZER, **os.environ), check=False)
         lines = run.stderr.splitlines()
         stats = [l.split()[-1] for l in lines if l.startswith("stat::number_of_executed_units")]
         cover = [l for l in lines if " cov: " in l]

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * Too little of everything: each allocation of a device's life fails once, then each descriptor is
- * one too many. Every call says so or does without; nothing crashes, and afterwards all works.
+ * one too many. Every call says so or does without; nothing crashes, and afterwards all works, within
+ * the process and to another one, which loses nothing by it. ROCELINK_PATH says by which way.
  */
 #include "rig.h"
 
@@ -9,7 +10,13 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define LIVES_MAX 2000
 #define EXPORTED  __attribute__((visibility("default")))
@@ -51,6 +58,45 @@ EXPORTED void *aligned_alloc(size_t alignment, size_t size)
 	return fails() ? NULL : __libc_memalign(alignment, size);
 }
 
+/* Of the same-host path. */
+EXPORTED void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
+{
+	return fails() ? MAP_FAILED : (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, offset);
+}
+
+EXPORTED int memfd_create(const char *name, unsigned flags)
+{
+	return fails() ? -1 : (int)syscall(SYS_memfd_create, name, flags);
+}
+
+static int open_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n - 3; /* ".", ".." and its own */
+}
+
+/* What the other process is asked for, and what it says. */
+enum question { NEW_QP, CONNECT, DESCRIPTORS };
+
+struct asked {
+	enum question question;
+	uint32_t qpn; /* of the queue pair to connect to */
+};
+
+struct answer {
+	uint32_t qpn, rkey;
+	uint64_t addr;
+	int descriptors;
+};
+
+static int far; /* a socket to it */
+static int far_descriptors;
+
 struct life {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
@@ -58,8 +104,9 @@ struct life {
 	struct ibv_cq *cq;
 	struct ibv_srq *srq;
 	struct ibv_mr *mr;
-	struct ibv_qp *qp, *ud;
+	struct ibv_qp *qp, *ud, *far;
 	struct ibv_ah *ah;
+	struct answer peer; /* of far */
 };
 
 static char memory[4096];
@@ -86,6 +133,16 @@ static struct ibv_ah *make_ah(struct life *l)
 	return ibv_create_ah(l->pd, &attr);
 }
 
+static struct answer ask(enum question question, uint32_t qpn)
+{
+	struct asked asked = { question, qpn };
+	struct answer answer;
+
+	assert_int_equal(write(far, &asked, sizeof(asked)), sizeof(asked));
+	assert_int_equal(recv(far, &answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+	return answer;
+}
+
 /* As far as it goes. True: to the end. */
 static bool live(struct life *l)
 {
@@ -109,13 +166,21 @@ static bool live(struct life *l)
 	init.srq = l->srq;
 	if (!(l->ud = ibv_create_qp(l->pd, &init)))
 		return false;
+	init.qp_type = IBV_QPT_RC;
+	init.srq = NULL;
+	if (!(l->far = ibv_create_qp(l->pd, &init)))
+		return false;
+	l->peer = ask(NEW_QP, 0);
 	return !rig_to_init(l->qp) && !rig_to_rtr(l->qp, l->qp->qp_num) && !rig_to_rts(l->qp) &&
+	       !rig_to_init(l->far) && !rig_to_rtr(l->far, l->peer.qpn) && !rig_to_rts(l->far) &&
 	       !ibv_resize_cq(l->cq, 256);
 }
 
 /* What there is goes, and every destroyer succeeds. */
 static void die(struct life *l)
 {
+	if (l->far)
+		assert_int_equal(ibv_destroy_qp(l->far), 0);
 	if (l->ud)
 		assert_int_equal(ibv_destroy_qp(l->ud), 0);
 	if (l->qp)
@@ -136,7 +201,7 @@ static void die(struct life *l)
 		assert_int_equal(ibv_close_device(l->ctx), 0);
 }
 
-static void send_to_self(struct life *l)
+static void write_to(struct life *l, struct ibv_qp *qp, uint64_t addr, uint32_t rkey)
 {
 	struct ibv_sge sge = { (uintptr_t)memory, 64, l->mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge,
@@ -145,14 +210,22 @@ static void send_to_self(struct life *l)
 				  .send_flags = IBV_SEND_SIGNALED },
 			   *bad;
 
-	wr.wr.rdma.remote_addr = (uintptr_t)memory + 1024;
-	wr.wr.rdma.rkey = l->mr->rkey;
-	assert_int_equal(ibv_post_send(l->qp, &wr, &bad), 0);
+	wr.wr.rdma.remote_addr = addr;
+	wr.wr.rdma.rkey = rkey;
+	assert_int_equal(ibv_post_send(qp, &wr, &bad), 0);
 	rig_await_n(l->cq, 1);
+}
+
+static void all_works(struct life *l)
+{
+	write_to(l, l->qp, (uintptr_t)memory + 1024, l->mr->rkey);
+	ask(CONNECT, l->far->qp_num);
+	write_to(l, l->far, l->peer.addr, l->peer.rkey);
 }
 
 static void allocations(void **state)
 {
+	const int used = open_descriptors();
 	long n, failed = 0;
 
 	(void)state;
@@ -166,28 +239,18 @@ static void allocations(void **state)
 		struck = countdown < 0;
 		countdown = -1;
 		if (whole)
-			send_to_self(&l);
+			all_works(&l);
 		else
 			failed++;
 		if (!whole && errno != ENOMEM)
 			fail_msg("allocation %ld: errno %d", n, errno);
 		die(&l);
+		assert_int_equal(open_descriptors(), used);
 		if (!struck)
 			break;
 	}
 	assert_in_range(n, 15, LIVES_MAX - 1);
 	assert_in_range(failed, 15, n);
-}
-
-static int open_descriptors(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (readdir(dir))
-		n++;
-	closedir(dir);
-	return n - 3; /* ".", ".." and its own */
 }
 
 static void descriptors(void **state)
@@ -206,7 +269,7 @@ static void descriptors(void **state)
 		whole = live(&l);
 		assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 		if (whole)
-			send_to_self(&l);
+			all_works(&l);
 		die(&l);
 		assert_int_equal(open_descriptors(), used);
 	}
@@ -214,13 +277,90 @@ static void descriptors(void **state)
 	assert_in_range(extra, 8, 40);
 }
 
+/* Dead connections are cleared away when their end is noticed; but on UDP a process keeps a socket for
+ * each source port that it sent from, up to 256. */
+static void nothing_piles_up(void **state)
+{
+	const char *path = getenv("ROCELINK_PATH");
+	struct answer now;
+	unsigned tries = 0;
+
+	(void)state;
+	if (path && !strcmp(path, "udp"))
+		far_descriptors += 256;
+	do {
+		now = ask(DESCRIPTORS, 0);
+		usleep(10000);
+	} while (now.descriptors > far_descriptors && ++tries < 500);
+	assert_in_range(now.descriptors, 1, far_descriptors);
+}
+
+/* The other process: a queue pair at a time. */
+static void answer_all(int sock)
+{
+	struct asked asked;
+	void *rig;
+	struct rig *r;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp = NULL;
+
+	assert_int_equal(rig_setup(&rig), 0);
+	r = rig;
+	cq = rig_cq(r, 16, NULL);
+	while (recv(sock, &asked, sizeof(asked), MSG_WAITALL) == sizeof(asked)) {
+		struct answer answer = { .rkey = r->mr->rkey, .addr = (uintptr_t)r->buffer };
+
+		if (asked.question == NEW_QP) {
+			if (qp)
+				assert_int_equal(ibv_destroy_qp(qp), 0);
+			qp = rig_qp(r, IBV_QPT_RC, cq, cq, NULL);
+			assert_int_equal(rig_to_init(qp), 0);
+			answer.qpn = qp->qp_num;
+		} else if (asked.question == CONNECT) {
+			assert_int_equal(rig_to_rtr(qp, asked.qpn), 0);
+			assert_int_equal(rig_to_rts(qp), 0);
+		} else {
+			answer.descriptors = open_descriptors();
+		}
+		assert_int_equal(write(sock, &answer, sizeof(answer)), sizeof(answer));
+	}
+}
+
+static pid_t start_far(void)
+{
+	int socks[2];
+	pid_t child;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, socks))
+		exit(1);
+	far = socks[0];
+	child = fork();
+	if (child == 0) {
+		close(socks[0]);
+		setenv("CMOCKA_TEST_ABORT", "1", 1);
+		answer_all(socks[1]);
+		_exit(0);
+	}
+	close(socks[1]);
+	ask(NEW_QP, 0);
+	far_descriptors = ask(DESCRIPTORS, 0).descriptors;
+	return child;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(allocations),
 		cmocka_unit_test(descriptors),
+		cmocka_unit_test(nothing_piles_up),
 	};
+	int failed, status;
+	pid_t child;
 
 	rig_isolate();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	child = start_far();
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	close(far);
+	waitpid(child, &status, 0);
+	return failed || status;
 }
