@@ -7,14 +7,14 @@
 
 int dev_ah_create(struct ibv_pd *ibv_pd, const struct ibv_ah_attr *attr, struct ibv_ah **out)
 {
-	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
 	struct dev_context *ctx = dev_context_of(ibv_pd->context);
 	char why[256];
 	struct dev_ah *ah;
 	int rc;
 
-	if (dev_refuse_forked(ctx))
-		return -EPERM;
+	rc = dev_pd_check(ibv_pd, "create_ah");
+	if (rc)
+		return rc;
 	ah = dev_zalloc(sizeof(*ah));
 	if (!ah)
 		return -ENOMEM;
@@ -24,10 +24,10 @@ int dev_ah_create(struct ibv_pd *ibv_pd, const struct ibv_ah_attr *attr, struct 
 		free(ah);
 		return rc;
 	}
-	ah->pd = pd;
+	ah->pd = ((struct dev_pd *)ibv_pd)->object;
 	ah->ibv.context = ibv_pd->context;
 	ah->ibv.pd = ibv_pd;
-	dev_object_add(ctx, DEV_AH, &ah->link, (int *[]){ dev_pd_users(ibv_pd) }, 1);
+	dev_object_add(ctx, DEV_AH, &ah->link, (int *[]){ DEV_PD_USERS(ibv_pd) }, 2);
 	*out = &ah->ibv;
 	return 0;
 }
@@ -39,7 +39,7 @@ int dev_ah_destroy(struct ibv_ah *ibv)
 
 	if (dev_forked(ctx))
 		return 0;
-	dev_object_remove(ctx, &ah->link, NULL, (int *[]){ dev_pd_users(ibv->pd) }, 1);
+	dev_object_remove(ctx, &ah->link, NULL, (int *[]){ DEV_PD_USERS(ibv->pd) }, 2);
 	free(ah);
 	return 0;
 }

@@ -22,16 +22,9 @@ int dev_async_open(struct dev_context *ctx)
 {
 	struct ibv_context *ibv = &ctx->verbs.context;
 
-	ibv->cmd_fd = open(DEV_CMD_FILE, O_RDWR | O_CLOEXEC);
-	if (ibv->cmd_fd < 0)
-		return -errno;
 	ibv->async_fd = eventfd(0, EFD_CLOEXEC);
-	if (ibv->async_fd < 0) {
-		int rc = -errno;
-
-		close(ibv->cmd_fd);
-		return rc;
-	}
+	if (ibv->async_fd < 0)
+		return -errno;
 	pthread_mutex_init(&ctx->async.lock, NULL);
 	list_init(&ctx->async.events);
 	return 0;
@@ -47,7 +40,6 @@ void dev_async_close(struct dev_context *ctx)
 	}
 	pthread_mutex_destroy(&ctx->async.lock);
 	close(ctx->verbs.context.async_fd);
-	close(ctx->verbs.context.cmd_fd);
 }
 
 enum element { ELEMENT_PORT, ELEMENT_CQ, ELEMENT_QP, ELEMENT_SRQ };

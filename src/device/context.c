@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
- * Device contexts: opened on a device, hold the engine, know their objects. What the program left
- * behind is let go when the context is closed, as the kernel does for an adapter's driver.
+ * Device contexts: opened on a device or imported on another's file (file.h), hold the engine, know
+ * their objects. What the program left behind is let go when the context is closed, as the kernel does
+ * for an adapter's driver.
  *
  * After a fork the child's copy of a context is dead: its sockets and peers belong to the parent.
  */
@@ -98,50 +99,126 @@ static void leave(struct dev_context *ctx)
 		engine_unobserve(ctx->engine, &dev->observer);
 }
 
-int dev_context_open(struct dev *dev, struct dev_context **out)
+static struct dev_context *allocate(void)
 {
 	struct dev_context *ctx;
-	char error[256] = "";
-	int rc;
 
-	if (!settings_get())
-		return -EINVAL;
+	if (!settings_get()) {
+		errno = EINVAL;
+		return NULL;
+	}
 	ctx = dev_zalloc(sizeof(*ctx));
 	if (!ctx)
-		return -ENOMEM;
+		return NULL;
 	ctx->generation = dev_fork_generation;
-	pthread_mutex_init(&ctx->lock, NULL);
 	for (int i = 0; i < DEV_KINDS; i++)
 		list_init(&ctx->objects[i]);
-	rc = dev_async_open(ctx);
+	return ctx;
+}
+
+/* With a file and its descriptor. Under the lock. */
+static int start(struct dev_context *ctx, struct dev *dev)
+{
+	struct ibv_context *ibv = &ctx->verbs.context;
+	char error[256] = "";
+	int rc = dev_async_open(ctx);
+
 	if (rc)
-		goto fail_async;
-	pthread_mutex_lock(&open_lock);
+		return rc;
 	rc = engine_get(&ctx->engine, error, sizeof(error));
-	if (rc)
-		goto fail_engine;
+	if (rc) {
+		/* Whatever the log level: without it nobody would know why no device can be opened. */
+		fprintf(stderr, "rocelink: can't open %s: %s\n", dev->ibv.name,
+			*error ? error : strerror(-rc));
+		dev_async_close(ctx);
+		return rc;
+	}
 	watch_forks_once();
+	ctx->verbs.sz = sizeof(ctx->verbs);
+	ibv->device = &dev->ibv;
+	ibv->num_comp_vectors = comp_vectors();
+	ibv->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	pthread_mutex_init(&ibv->mutex, NULL);
 	ctx->dev = dev_get(dev);
 	enter(ctx);
+	return 0;
+}
+
+int dev_context_open(struct dev *dev, struct dev_context **out)
+{
+	struct dev_context *ctx = allocate();
+	int rc;
+
+	if (!ctx)
+		return -errno;
+	pthread_mutex_lock(&open_lock);
+	rc = dev_file_create(dev, &ctx->file, &ctx->verbs.context.cmd_fd);
+	if (!rc) {
+		rc = start(ctx, dev);
+		if (rc) {
+			close(ctx->verbs.context.cmd_fd);
+			dev_file_put(ctx->file, NULL);
+		}
+	}
 	pthread_mutex_unlock(&open_lock);
-	ctx->verbs.sz = sizeof(ctx->verbs);
-	ctx->verbs.context.device = &dev->ibv;
-	ctx->verbs.context.num_comp_vectors = comp_vectors();
-	ctx->verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
-	pthread_mutex_init(&ctx->verbs.context.mutex, NULL);
+	if (rc) {
+		free(ctx);
+		return rc;
+	}
 	*out = ctx;
 	return 0;
+}
 
-fail_engine:
+int dev_context_import(int fd, struct dev_context **out)
+{
+	struct dev_context *ctx = allocate();
+	int rc;
+
+	if (!ctx)
+		return -errno;
+	pthread_mutex_lock(&open_lock);
+	rc = dev_file_find(fd, &ctx->file);
+	if (!rc) {
+		ctx->verbs.context.cmd_fd = fd;
+		rc = start(ctx, ctx->file->dev);
+		/* Others are on it: the file stays. */
+		if (rc)
+			dev_file_put(ctx->file, NULL);
+	}
 	pthread_mutex_unlock(&open_lock);
-	/* Whatever the log level: without it nobody would know why no device can be opened. */
-	fprintf(stderr, "rocelink: can't open %s: %s\n", dev->ibv.name,
-		*error ? error : strerror(-rc));
-	dev_async_close(ctx);
-fail_async:
-	pthread_mutex_destroy(&ctx->lock);
-	free(ctx);
-	return rc;
+	if (rc) {
+		free(ctx);
+		return rc;
+	}
+	*out = ctx;
+	return 0;
+}
+
+/* The protection domain that this object needs, which may outlive the context; NULL: none. */
+static struct dev_pd_object *needed_domain(enum dev_kind kind, struct list *link)
+{
+	switch (kind) {
+	case DEV_QP:
+		return container_of(link, struct dev_qp, link)->pd;
+	case DEV_AH:
+		return container_of(link, struct dev_ah, link)->pd;
+	case DEV_MW:
+		return container_of(link, struct dev_mw, link)->pd;
+	case DEV_SRQ:
+		return container_of(link, struct dev_srq, link)->pd;
+	case DEV_DOMAIN:
+		return container_of(link, struct dev_pd, link)->object;
+	case DEV_MR: /* a name; the region itself needs the domain */
+	case DEV_DM:
+	case DEV_CQ:
+	case DEV_CHANNEL:
+	case DEV_XRCD:
+	case DEV_PD:
+	case DEV_TD:
+	case DEV_KINDS:
+		break;
+	}
+	return NULL;
 }
 
 static void release(enum dev_kind kind, struct list *link)
@@ -176,7 +253,7 @@ static void release(enum dev_kind kind, struct list *link)
 		break;
 	case DEV_DOMAIN:
 	case DEV_PD:
-		free(container_of(link, struct dev_pd, link));
+		dev_pd_release(container_of(link, struct dev_pd, link));
 		break;
 	case DEV_TD:
 		free(container_of(link, struct dev_td, link));
@@ -188,13 +265,17 @@ static void release(enum dev_kind kind, struct list *link)
 
 static void release_all(struct dev_context *ctx)
 {
+	struct dev_pd_object *domain;
 	struct list *pos, *next;
 	unsigned left = 0;
 
 	for (int kind = 0; kind < DEV_KINDS; kind++) {
 		for (pos = ctx->objects[kind].next; pos != &ctx->objects[kind]; pos = next) {
 			next = pos->next;
+			domain = needed_domain((enum dev_kind)kind, pos);
 			release((enum dev_kind)kind, pos);
+			if (domain)
+				dev_shared_use(ctx->file, &domain->shared, -1);
 			left++;
 		}
 	}
@@ -211,12 +292,13 @@ int dev_context_close(struct dev_context *ctx)
 	release_all(ctx);
 	pthread_mutex_lock(&open_lock);
 	leave(ctx);
+	dev_file_put(ctx->file, ctx->engine);
 	engine_put(ctx->engine);
 	pthread_mutex_unlock(&open_lock);
 	dev_async_close(ctx);
+	close(ctx->verbs.context.cmd_fd);
 	dev_put(ctx->dev);
 	pthread_mutex_destroy(&ctx->verbs.context.mutex);
-	pthread_mutex_destroy(&ctx->lock);
 	free(ctx);
 	return 0;
 }
@@ -254,12 +336,12 @@ void *dev_zalloc(size_t size)
 void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *link,
 		    int *const users[], size_t n)
 {
-	pthread_mutex_lock(&ctx->lock);
+	pthread_mutex_lock(&ctx->file->lock);
 	list_append(&ctx->objects[kind], link);
 	for (size_t i = 0; i < n; i++)
 		if (users[i])
 			++*users[i];
-	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_unlock(&ctx->file->lock);
 }
 
 int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own_users,
@@ -267,7 +349,7 @@ int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&ctx->lock);
+	pthread_mutex_lock(&ctx->file->lock);
 	if (own_users && *own_users) {
 		rc = -EBUSY;
 	} else {
@@ -276,20 +358,20 @@ int dev_object_remove(struct dev_context *ctx, struct list *link, const int *own
 			if (users[i])
 				--*users[i];
 	}
-	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_unlock(&ctx->file->lock);
 	return rc;
 }
 
 void dev_object_use(struct dev_context *ctx, int *users)
 {
-	pthread_mutex_lock(&ctx->lock);
+	pthread_mutex_lock(&ctx->file->lock);
 	++*users;
-	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_unlock(&ctx->file->lock);
 }
 
 void dev_object_unuse(struct dev_context *ctx, int *users)
 {
-	pthread_mutex_lock(&ctx->lock);
+	pthread_mutex_lock(&ctx->file->lock);
 	--*users;
-	pthread_mutex_unlock(&ctx->lock);
+	pthread_mutex_unlock(&ctx->file->lock);
 }

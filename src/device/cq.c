@@ -63,7 +63,7 @@ static int check(const struct dev_context *ctx, const struct ibv_cq_init_attr_ex
 	}
 	if (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD &&
 	    (!attr->parent_domain || attr->parent_domain->context != ibv ||
-	     ((struct dev_pd *)attr->parent_domain)->root == (void *)attr->parent_domain)) {
+	     !((struct dev_pd *)attr->parent_domain)->parent)) {
 		log_info("create_cq: parent_domain must be one of this context's");
 		return -EINVAL;
 	}

@@ -7,7 +7,7 @@
  * data path (dev_qp_post_*, dev_srq_post, dev_cq_poll, dev_cq_req_notify) is called straight from a
  * context's operations and so speaks as libibverbs does: positive errno, *bad_wr.
  *
- * Locks, outermost first: CQ poll lock > post lock > engine lock > device lock, context lock >
+ * Locks, outermost first: CQ poll lock > post lock > engine lock > device lock, file lock >
  * channel and event queue locks. The list lock is apart: nothing else is taken under it. The
  * engine, which produces completions and events under its lock, takes only the last kind.
  */
@@ -22,14 +22,11 @@
 
 #include "base/list.h"
 #include "device/engine.h"
+#include "device/file.h"
 #include "net/netdev.h"
 #include "transport/wq.h"
 
 #define DEV_PORT 1u
-
-/* What a context's cmd_fd is open on: there is no command channel, but programs expect a
- * descriptor. */
-#define DEV_CMD_FILE "/dev/null"
 
 struct dev {
 	struct ibv_device ibv;
@@ -70,18 +67,25 @@ struct dev_context {
 	struct verbs_context verbs;
 	struct dev *dev;
 	struct engine *engine;
-	unsigned generation;  /* of forks: other than now in a child */
-	struct list link;     /* dev->contexts */
-	pthread_mutex_t lock; /* objects and their user counts */
-	struct list objects[DEV_KINDS];
+	unsigned generation; /* of forks: other than now in a child */
+	struct list link;    /* dev->contexts */
+	struct dev_file *file;
+	struct list objects[DEV_KINDS]; /* under the file's lock */
 	struct dev_async async;
 };
 
+/* What a protection domain is to the memory table and the transport: an address. */
+struct dev_pd_object {
+	struct dev_shared shared;
+};
+
+/* A name of it: the PD as it was allocated or imported, or a parent domain of it. */
 struct dev_pd {
 	struct ibv_pd ibv;
 	struct list link;
-	int users;
-	struct dev_pd *root; /* a parent domain's PD; else itself */
+	int users; /* made under this name */
+	bool parent;
+	struct dev_pd_object *object;
 	struct dev_td *td;
 };
 
@@ -91,38 +95,47 @@ struct dev_td {
 	int users;
 };
 
+struct dev_mr_object {
+	struct dev_shared shared;
+	struct mr mr;
+	struct dev_pd_object *pd;
+	bool special; /* null, of device memory or of a dma-buf: can't be registered anew */
+	struct dev_dm_object *dm; /* whose memory it is, or NULL */
+	void *mapping;		  /* of a dma-buf, or NULL */
+	size_t mapping_len;
+};
+
 struct dev_mr {
 	struct ibv_mr ibv;
 	struct list link;
-	struct mr mr;
-	struct dev_pd *pd;
-	bool special;	   /* null, of device memory or of a dma-buf: can't be registered anew */
-	struct dev_dm *dm; /* whose memory it is, or NULL */
-	void *mapping;	   /* of a dma-buf, or NULL */
-	size_t mapping_len;
+	struct dev_mr_object *object;
+};
+
+struct dev_dm_object {
+	struct dev_shared shared;
+	unsigned generation; /* of forks, when it was allocated */
+	uint8_t *memory;
+	size_t length;
 };
 
 struct dev_dm {
 	struct ibv_dm ibv;
 	struct list link;
-	int users;
-	unsigned generation; /* of forks, when it was allocated */
-	uint8_t *memory;
-	size_t length;
+	struct dev_dm_object *object;
 };
 
 struct dev_mw {
 	struct ibv_mw ibv;
 	struct list link;
 	struct mr window;
-	struct dev_pd *pd;
+	struct dev_pd_object *pd;
 };
 
 struct dev_ah {
 	struct ibv_ah ibv;
 	struct list link;
 	struct path path;
-	struct dev_pd *pd;
+	struct dev_pd_object *pd;
 };
 
 struct dev_channel {
@@ -191,7 +204,7 @@ struct dev_srq {
 	struct ibv_srq ibv;
 	struct list link;
 	struct dev_context *ctx;
-	struct dev_pd *pd;
+	struct dev_pd_object *pd;
 	int users;
 	unsigned async_read;
 	pthread_mutex_t post_lock;
@@ -214,7 +227,7 @@ struct dev_qp {
 	pthread_mutex_t send_lock, recv_lock;
 	struct engine_qp eqp;
 	struct list link, send_link, recv_link;
-	struct dev_pd *pd;
+	struct dev_pd_object *pd;
 	struct qp_builder *builder; /* of the ibv_wr_* family, or NULL */
 	unsigned async_read;
 	bool expecting; /* engine_expect_peer was called */
@@ -248,11 +261,14 @@ int dev_check_alive(const struct dev_context *ctx);
 /* Zeroed memory for an object; the log tells when there is none. */
 void *dev_zalloc(size_t size);
 
-/* Who was made in this domain, a parent domain or not, keeps it busy. */
-static inline int *dev_pd_users(struct ibv_pd *pd)
-{
-	return &((struct dev_pd *)pd)->users;
-}
+/* Who was made in this domain keeps the name busy that it was made under, a parent domain or not, and
+ * the domain. */
+#define DEV_PD_USERS(pd) \
+	&((struct dev_pd *)(pd))->users, &((struct dev_pd *)(pd))->object->shared.users
+
+/* May something be made in this domain? -EPERM: it is a forking process's; -ENOENT: it was destroyed
+ * under another name. The log names the call. */
+int dev_pd_check(const struct ibv_pd *pd, const char *call);
 
 /* list.c. dev_list: a NULL-terminated array of references, to be dropped with dev_put and freed. */
 int dev_list(struct dev ***list, size_t *n);
@@ -270,6 +286,9 @@ void dev_list_abandon_contexts(void);
 
 /* context.c */
 int dev_context_open(struct dev *dev, struct dev_context **out);
+/* On a file of a context of this process; the descriptor is the new context's then. Errors as
+ * dev_file_find() has them, too. */
+int dev_context_import(int fd, struct dev_context **out);
 int dev_context_close(struct dev_context *ctx);
 /* Enter an object in its context's list and count it as a user of others (NULLs are skipped). */
 void dev_object_add(struct dev_context *ctx, enum dev_kind kind, struct list *link,
@@ -309,6 +328,8 @@ int dev_path_resolve(struct dev *dev, const struct ibv_ah_attr *attr, struct pat
 /* pd.c */
 int dev_pd_create(struct dev_context *ctx, struct ibv_pd **pd);
 int dev_pd_destroy(struct ibv_pd *pd);
+int dev_pd_import(struct dev_context *ctx, uint32_t handle, struct ibv_pd **pd);
+void dev_pd_unimport(struct ibv_pd *pd);
 int dev_parent_domain_create(struct dev_context *ctx,
 			     const struct ibv_parent_domain_init_attr *attr, struct ibv_pd **pd);
 int dev_td_create(struct dev_context *ctx, const struct ibv_td_init_attr *attr, struct ibv_td **td);
@@ -318,6 +339,10 @@ int dev_td_destroy(struct ibv_td *td);
 int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
 		  struct ibv_mr **mr);
 int dev_mr_destroy(struct ibv_mr *mr);
+int dev_mr_import(struct ibv_pd *pd, uint32_t handle, struct ibv_mr **mr);
+void dev_mr_unimport(struct ibv_mr *mr);
+/* Its keys and its mapping go. */
+void dev_mr_object_end(struct dev_mr_object *object, struct engine *engine);
 /* 0 or one of enum ibv_rereg_mr_err_code, with errno set. */
 int dev_mr_rereg(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, size_t length,
 		 unsigned access);
@@ -336,6 +361,9 @@ int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size
 int dev_dm_create(struct dev_context *ctx, const struct ibv_alloc_dm_attr *attr,
 		  struct ibv_dm **dm);
 int dev_dm_destroy(struct ibv_dm *dm);
+int dev_dm_import(struct dev_context *ctx, uint32_t handle, struct ibv_dm **dm);
+void dev_dm_unimport(struct ibv_dm *dm);
+void dev_dm_object_end(struct dev_dm_object *object, struct dev *dev);
 /* Bring the pages in. 0 or -EFAULT. */
 int dev_probe_populate(const void *addr, size_t length, bool writable);
 /* Is all of this memory mapped, and writable where asked? 0 or -EFAULT. */
@@ -427,6 +455,7 @@ int dev_mcast_attach(struct ibv_qp *qp, const union ibv_gid *gid);
 int dev_mcast_detach(struct ibv_qp *qp, const union ibv_gid *gid);
 
 /* How a context that is closed lets go of what its program left behind: no waiting, no refusal. */
+void dev_pd_release(struct dev_pd *pd);
 void dev_qp_release(struct dev_qp *qp);
 void dev_cq_release(struct dev_cq *cq);
 void dev_srq_release(struct dev_srq *srq);

@@ -3,6 +3,8 @@
  * Memory regions: what the program registers, entered into the engine's memory table. No page is
  * ever pinned, so every region could be called an on-demand one: what IBV_ACCESS_ON_DEMAND changes is
  * that the memory needn't be there at the registration.
+ *
+ * A region can have several names, one for each context that registered or imported it (file.h).
  */
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -73,38 +75,83 @@ static int check_iova(const char *call, uint64_t iova, size_t length)
 	return 0;
 }
 
-int dev_mr_enter(struct ibv_pd *ibv_pd, const struct mr *desc, struct dev_mr **out)
+static struct dev_mr_object *object_new(struct dev_context *ctx, struct dev_pd_object *pd,
+					const struct mr *desc)
 {
-	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
-	struct dev_context *ctx = dev_context_of(ibv_pd->context);
-	struct dev_mr *mr = dev_zalloc(sizeof(*mr));
+	struct dev_mr_object *object = dev_zalloc(sizeof(*object));
 	int rc;
 
-	if (!mr)
-		return -ENOMEM;
-	mr->mr = *desc;
-	mr->mr.pd = pd;
+	if (!object)
+		return NULL;
+	object->mr = *desc;
+	object->mr.pd = object->pd = pd;
 	mr_fault_watch();
 	engine_lock(ctx->engine);
-	rc = mem_add(engine_mem(ctx->engine), &mr->mr);
+	rc = mem_add(engine_mem(ctx->engine), &object->mr);
 	engine_unlock(ctx->engine);
 	if (rc) {
 		log_info("no key to be had for a region: %s", strerror(-rc));
-		free(mr);
-		return rc;
+		free(object);
+		return NULL;
 	}
-	mr->pd = pd;
+	return object;
+}
+
+/* The keys are the same under all names; the address is told to who registered it only. */
+static void name_init(struct dev_mr *mr, struct ibv_pd *pd, struct dev_mr_object *object)
+{
+	mr->object = object;
 	mr->ibv = (struct ibv_mr){
-		.context = ibv_pd->context,
-		.pd = ibv_pd,
-		.addr = desc->host,
-		.length = desc->length,
-		.handle = mr->mr.key,
-		.lkey = mr->mr.key,
-		.rkey = mr->mr.key,
+		.context = pd->context,
+		.pd = pd,
+		.length = object->mr.length,
+		.handle = object->shared.handle,
+		.lkey = object->mr.key,
+		.rkey = object->mr.null ? 0 : object->mr.key,
 	};
-	dev_object_add(ctx, DEV_MR, &mr->link, (int *[]){ dev_pd_users(ibv_pd) }, 1);
+	dev_object_add(dev_context_of(pd->context), DEV_MR, &mr->link,
+		       (int *[]){ &((struct dev_pd *)pd)->users }, 1);
+}
+
+int dev_mr_enter(struct ibv_pd *pd, const struct mr *desc, struct dev_mr **out)
+{
+	struct dev_pd_object *domain = ((struct dev_pd *)pd)->object;
+	struct dev_context *ctx = dev_context_of(pd->context);
+	struct dev_mr *mr = dev_zalloc(sizeof(*mr));
+	struct dev_mr_object *object = mr ? object_new(ctx, domain, desc) : NULL;
+
+	if (!object) {
+		free(mr);
+		return -ENOMEM;
+	}
+	dev_shared_use(ctx->file, &domain->shared, 1);
+	dev_shared_add(ctx->file, DEV_SHARED_MR, &object->shared);
+	name_init(mr, pd, object);
+	mr->ibv.addr = desc->host;
 	*out = mr;
+	return 0;
+}
+
+/* As other devices have it, of whichever protection domain the region is: that of the keys. */
+int dev_mr_import(struct ibv_pd *pd, uint32_t handle, struct ibv_mr **out)
+{
+	struct dev_context *ctx = dev_context_of(pd->context);
+	struct dev_shared *object;
+	struct dev_mr *mr;
+	int rc = dev_pd_check(pd, "import_mr");
+
+	if (rc)
+		return rc;
+	mr = dev_zalloc(sizeof(*mr));
+	if (!mr)
+		return -ENOMEM;
+	object = dev_shared_find(ctx->file, DEV_SHARED_MR, handle, "import_mr");
+	if (!object) {
+		free(mr);
+		return -ENOENT;
+	}
+	name_init(mr, pd, (struct dev_mr_object *)object);
+	*out = &mr->ibv;
 	return 0;
 }
 
@@ -115,9 +162,9 @@ int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, u
 	struct dev_mr *mr;
 	int rc;
 
-	if (dev_refuse_forked(dev_context_of(pd->context)))
-		return -EPERM;
-	rc = dev_mr_check_access("reg_mr", access);
+	rc = dev_pd_check(pd, "reg_mr");
+	if (!rc)
+		rc = dev_mr_check_access("reg_mr", access);
 	if (!rc)
 		rc = check_range("reg_mr", addr, length, access);
 	if (access & IBV_ACCESS_ZERO_BASED)
@@ -132,15 +179,21 @@ int dev_mr_create(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, u
 	return 0;
 }
 
+void dev_mr_object_end(struct dev_mr_object *object, struct engine *e)
+{
+	engine_lock(e);
+	mem_remove(engine_mem(e), &object->mr);
+	engine_unlock(e);
+	if (object->mapping)
+		munmap(object->mapping, object->mapping_len);
+}
+
 void dev_mr_release(struct dev_mr *mr)
 {
-	struct engine *e = dev_context_of(mr->ibv.context)->engine;
+	struct dev_context *ctx = dev_context_of(mr->ibv.context);
 
-	engine_lock(e);
-	mem_remove(engine_mem(e), &mr->mr);
-	engine_unlock(e);
-	if (mr->mapping)
-		munmap(mr->mapping, mr->mapping_len);
+	if (dev_shared_drop(ctx->file, &mr->object->shared))
+		free(mr->object);
 	free(mr);
 }
 
@@ -150,38 +203,57 @@ static bool has_windows(const char *call, const struct dev_mr *mr)
 	uint32_t windows;
 
 	engine_lock(e);
-	windows = mr->mr.windows;
+	windows = mr->object->mr.windows;
 	engine_unlock(e);
 	if (windows)
 		log_info("%s: %u memory windows are bound to the region", call, windows);
 	return windows;
 }
 
+static void name_end(struct dev_mr *mr)
+{
+	dev_object_remove(dev_context_of(mr->ibv.context), &mr->link, NULL,
+			  (int *[]){ &((struct dev_pd *)mr->ibv.pd)->users }, 1);
+	dev_mr_release(mr);
+}
+
 int dev_mr_destroy(struct ibv_mr *ibv)
 {
 	struct dev_mr *mr = (struct dev_mr *)ibv;
 	struct dev_context *ctx = dev_context_of(ibv->context);
-	struct dev_dm *dm;
+	struct dev_mr_object *object = mr->object;
+	int rc;
 
 	if (dev_forked(ctx))
 		return 0;
 	if (has_windows("dereg_mr", mr))
 		return -EBUSY;
-	dev_object_remove(ctx, &mr->link, NULL, (int *[]){ dev_pd_users(ibv->pd) }, 1);
+	rc = dev_shared_destroy(ctx->file, &object->shared, "dereg_mr");
+	if (rc)
+		return rc;
 	/* The memory's owner may free it as soon as it has no user. */
-	dm = mr->dm;
-	dev_mr_release(mr);
-	if (dm)
-		dev_object_unuse(ctx, &dm->users);
+	dev_mr_object_end(object, ctx->engine);
+	if (object->dm)
+		dev_shared_use(ctx->file, &object->dm->shared, -1);
+	dev_shared_use(ctx->file, &object->pd->shared, -1);
+	name_end(mr);
 	return 0;
+}
+
+void dev_mr_unimport(struct ibv_mr *ibv)
+{
+	if (!dev_forked(dev_context_of(ibv->context)))
+		name_end((struct dev_mr *)ibv);
 }
 
 static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *pd, void *addr,
 		       size_t length, unsigned access)
 {
-	int rc;
+	int rc = dev_shared_check(&mr->object->shared, "rereg_mr");
 
-	if (mr->special) {
+	if (rc)
+		return rc;
+	if (mr->object->special) {
 		log_info("rereg_mr: the region is a null one, or of device memory or a dma-buf: "
 			 "deregister it and register another");
 		return -EOPNOTSUPP;
@@ -201,7 +273,23 @@ static int check_rereg(const struct dev_mr *mr, int flags, const struct ibv_pd *
 		if (rc)
 			return rc;
 	}
-	return check_range("rereg_mr", addr, length, access);
+	rc = flags & IBV_REREG_MR_CHANGE_PD ? dev_pd_check(pd, "rereg_mr") : 0;
+	return rc ? rc : check_range("rereg_mr", addr, length, access);
+}
+
+/* To another protection domain: this name of the region, and the region. */
+static void move(struct dev_context *ctx, struct dev_mr *mr, struct ibv_pd *pd)
+{
+	struct dev_pd_object *to = ((struct dev_pd *)pd)->object;
+
+	pthread_mutex_lock(&ctx->file->lock);
+	((struct dev_pd *)mr->ibv.pd)->users--;
+	((struct dev_pd *)pd)->users++;
+	mr->object->pd->shared.users--;
+	to->shared.users++;
+	pthread_mutex_unlock(&ctx->file->lock);
+	mr->object->pd = to;
+	mr->ibv.pd = pd;
 }
 
 /* Another place or PD brings new keys, so that what the peers hold of the old region is void. With
@@ -211,15 +299,15 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 {
 	struct dev_mr *mr = (struct dev_mr *)ibv;
 	struct dev_context *ctx = dev_context_of(ibv->context);
-	struct mr changed = mr->mr;
-	int *old_users = dev_pd_users(ibv->pd);
+	struct dev_mr_object *object = mr->object;
+	struct mr changed = object->mr;
 	int rc;
 
 	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
-		access = mr->mr.access;
+		access = changed.access;
 	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
-		addr = ibv->addr;
-		length = ibv->length;
+		addr = changed.host;
+		length = changed.length;
 	} else {
 		changed.host = addr;
 		changed.length = length;
@@ -233,21 +321,16 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 	changed.access = access;
 	changed.gone = false;
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
-		mr->pd = ((struct dev_pd *)ibv_pd)->root;
-		changed.pd = mr->pd;
-		ibv->pd = ibv_pd;
+		move(ctx, mr, ibv_pd);
+		changed.pd = object->pd;
 	}
-	pthread_mutex_lock(&ctx->lock);
-	--*old_users;
-	++*dev_pd_users(ibv->pd);
-	pthread_mutex_unlock(&ctx->lock);
 	engine_lock(ctx->engine);
 	if (flags == IBV_REREG_MR_CHANGE_ACCESS) {
-		mr->mr = changed;
+		object->mr = changed;
 	} else {
-		mem_remove(engine_mem(ctx->engine), &mr->mr);
-		mr->mr = changed;
-		rc = mem_add(engine_mem(ctx->engine), &mr->mr);
+		mem_remove(engine_mem(ctx->engine), &object->mr);
+		object->mr = changed;
+		rc = mem_add(engine_mem(ctx->engine), &object->mr);
 	}
 	engine_unlock(ctx->engine);
 	if (rc) {
@@ -255,16 +338,16 @@ int dev_mr_rereg(struct ibv_mr *ibv, int flags, struct ibv_pd *ibv_pd, void *add
 		errno = -rc;
 		return IBV_REREG_MR_ERR_CMD;
 	}
-	ibv->addr = addr;
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION)
+		ibv->addr = addr;
 	ibv->length = length;
-	ibv->lkey = ibv->rkey = ibv->handle = mr->mr.key;
+	ibv->lkey = ibv->rkey = object->mr.key;
 	return 0;
 }
 
-static int advise_one(struct dev_pd *pd, enum ibv_advise_mr_advice advice,
-		      const struct ibv_sge *sge)
+static int advise_one(struct engine *e, const struct dev_pd_object *pd,
+		      enum ibv_advise_mr_advice advice, const struct ibv_sge *sge)
 {
-	struct engine *e = dev_context_of(pd->ibv.context)->engine;
 	bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
 	const struct mr *mr;
 	uint64_t at = 0;
@@ -291,10 +374,10 @@ static int advise_one(struct dev_pd *pd, enum ibv_advise_mr_advice advice,
 int dev_mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
 		  const struct ibv_sge *list, uint32_t n)
 {
-	int rc = 0;
+	int rc = dev_pd_check(pd, "advise_mr");
 
-	if (dev_refuse_forked(dev_context_of(pd->context)))
-		return -EPERM;
+	if (rc)
+		return rc;
 	if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH &&
 	    advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
 	    advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
@@ -307,7 +390,8 @@ int dev_mr_advise(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t 
 		return -EINVAL;
 	}
 	for (uint32_t i = 0; i < n && !rc; i++) {
-		rc = advise_one(((struct dev_pd *)pd)->root, advice, &list[i]);
+		rc = advise_one(dev_context_of(pd->context)->engine, ((struct dev_pd *)pd)->object,
+				advice, &list[i]);
 		if (rc)
 			log_info("advise_mr: range %u, lkey 0x%x: %s", i, list[i].lkey,
 				 strerror(-rc));

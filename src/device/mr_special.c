@@ -35,13 +35,13 @@ int dev_mr_create_null(struct ibv_pd *pd, struct ibv_mr **out)
 				 .access = IBV_ACCESS_LOCAL_WRITE,
 				 .null = true };
 	struct dev_mr *mr;
-	int rc = dev_refuse_forked(dev_context_of(pd->context)) ? -EPERM
-								: dev_mr_enter(pd, &desc, &mr);
+	int rc = dev_pd_check(pd, "alloc_null_mr");
 
+	if (!rc)
+		rc = dev_mr_enter(pd, &desc, &mr);
 	if (rc)
 		return rc;
-	mr->special = true;
-	mr->ibv.rkey = 0;
+	mr->object->special = true;
 	*out = &mr->ibv;
 	return 0;
 }
@@ -90,9 +90,9 @@ int dev_mr_create_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint
 	void *mapping;
 	int rc;
 
-	rc = dev_refuse_forked(dev_context_of(pd->context))
-		     ? -EPERM
-		     : check_dmabuf(offset, length, iova, fd, access);
+	rc = dev_pd_check(pd, "reg_dmabuf_mr");
+	if (!rc)
+		rc = check_dmabuf(offset, length, iova, fd, access);
 	if (rc)
 		return rc;
 	mapping = mmap(NULL, length + in_page, PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED,
@@ -108,9 +108,9 @@ int dev_mr_create_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint
 		munmap(mapping, length + in_page);
 		return rc;
 	}
-	mr->special = true;
-	mr->mapping = mapping;
-	mr->mapping_len = length + in_page;
+	mr->object->special = true;
+	mr->object->mapping = mapping;
+	mr->object->mapping_len = length + in_page;
 	mr->ibv.addr = NULL;
 	*out = &mr->ibv;
 	return 0;
@@ -120,14 +120,15 @@ int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset, 
 		     unsigned access, struct ibv_mr **out)
 {
 	struct dev_context *ctx = dev_context_of(pd->context);
-	struct dev_dm *dm = (struct dev_dm *)ibv_dm;
+	struct dev_dm_object *dm = ibv_dm ? ((struct dev_dm *)ibv_dm)->object : NULL;
 	struct mr desc = { .length = length, .access = access };
 	struct dev_mr *mr;
 	int rc;
 
-	if (dev_refuse_forked(ctx))
-		return -EPERM;
-	if (!ibv_dm || ibv_dm->context != pd->context || offset > dm->length ||
+	rc = dev_pd_check(pd, "reg_dm_mr");
+	if (rc)
+		return rc;
+	if (!dm || ibv_dm->context != pd->context || offset > dm->length ||
 	    length > dm->length - offset || !(access & IBV_ACCESS_ZERO_BASED)) {
 		log_info("reg_dm_mr: [0x%llx, +%zu) must lie within device memory of the context, "
 			 "access 0x%x have IBV_ACCESS_ZERO_BASED",
@@ -135,16 +136,18 @@ int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *ibv_dm, uint64_t offset, 
 		return -EINVAL;
 	}
 	rc = check_access("reg_dm_mr", access, IBV_ACCESS_ZERO_BASED);
+	if (!rc)
+		rc = dev_shared_check(&dm->shared, "reg_dm_mr");
 	if (rc)
 		return rc;
 	desc.host = dm->memory + offset;
 	rc = dev_mr_enter(pd, &desc, &mr);
 	if (rc)
 		return rc;
-	mr->special = true;
-	mr->dm = dm;
+	mr->object->special = true;
+	mr->object->dm = dm;
 	mr->ibv.addr = NULL;
-	dev_object_use(ctx, &dm->users);
+	dev_shared_use(ctx->file, &dm->shared, 1);
 	*out = &mr->ibv;
 	return 0;
 }

@@ -11,13 +11,14 @@
 
 int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **out)
 {
-	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
+	struct dev_pd_object *pd = ((struct dev_pd *)ibv_pd)->object;
 	struct dev_context *ctx = dev_context_of(ibv_pd->context);
 	struct dev_mw *mw;
 	int rc;
 
-	if (dev_refuse_forked(ctx))
-		return -EPERM;
+	rc = dev_pd_check(ibv_pd, "alloc_mw");
+	if (rc)
+		return rc;
 	if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) {
 		log_info("alloc_mw: type %d, IBV_MW_TYPE_1 and _2 are right", type);
 		return -EINVAL;
@@ -42,7 +43,7 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 		.handle = mw->window.key,
 		.type = type,
 	};
-	dev_object_add(ctx, DEV_MW, &mw->link, (int *[]){ dev_pd_users(ibv_pd) }, 1);
+	dev_object_add(ctx, DEV_MW, &mw->link, (int *[]){ DEV_PD_USERS(ibv_pd) }, 2);
 	*out = &mw->ibv;
 	return 0;
 }
@@ -64,7 +65,7 @@ int dev_mw_destroy(struct ibv_mw *ibv)
 
 	if (dev_forked(ctx))
 		return 0;
-	dev_object_remove(ctx, &mw->link, NULL, (int *[]){ dev_pd_users(ibv->pd) }, 1);
+	dev_object_remove(ctx, &mw->link, NULL, (int *[]){ DEV_PD_USERS(ibv->pd) }, 2);
 	dev_mw_release(mw);
 	return 0;
 }

@@ -175,6 +175,8 @@ static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	int rc;
 
 	rc = check_references(ctx, attr);
+	if (!rc)
+		rc = dev_pd_check(attr->pd, "create_qp");
 	if (rc)
 		return rc;
 	qp = dev_zalloc(sizeof(*qp));
@@ -182,7 +184,7 @@ static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 		return -ENOMEM;
 	qp->ctx = ctx;
 	qp->engine = ctx->engine;
-	qp->pd = ((struct dev_pd *)attr->pd)->root;
+	qp->pd = ((struct dev_pd *)attr->pd)->object;
 	qp->sq_sig_all = attr->sq_sig_all;
 	list_init(&qp->send_link);
 	list_init(&qp->recv_link);
@@ -198,9 +200,9 @@ static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 	}
 	fill_public(qp, attr);
 	dev_object_add(ctx, DEV_QP, &qp->link,
-		       (int *[]){ dev_pd_users(attr->pd), cq_users(attr->send_cq),
+		       (int *[]){ DEV_PD_USERS(attr->pd), cq_users(attr->send_cq),
 				  cq_users(attr->recv_cq), srq_users(attr->srq) },
-		       4);
+		       5);
 	*out = qp;
 	return 0;
 }
@@ -283,9 +285,9 @@ int dev_qp_destroy(struct ibv_qp *ibv)
 	stop(qp);
 	clean_cqs(ibv);
 	dev_object_remove(qp->ctx, &qp->link, NULL,
-			  (int *[]){ dev_pd_users(ibv->pd), cq_users(ibv->send_cq),
+			  (int *[]){ DEV_PD_USERS(ibv->pd), cq_users(ibv->send_cq),
 				     cq_users(ibv->recv_cq), srq_users(ibv->srq) },
-			  4);
+			  5);
 	dev_async_forget(qp->ctx, qp);
 	pthread_mutex_lock(&ibv->mutex);
 	while (ibv->events_completed != qp->async_read)

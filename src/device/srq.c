@@ -30,14 +30,14 @@ static int check(const struct ibv_srq_attr *attr)
 int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr *attr,
 		   struct dev_xrcd *xrcd, struct dev_cq *cq, struct ibv_srq **out)
 {
-	struct dev_pd *pd = ((struct dev_pd *)ibv_pd)->root;
+	struct dev_pd_object *pd = ((struct dev_pd *)ibv_pd)->object;
 	struct dev_context *ctx = dev_context_of(ibv_pd->context);
 	struct dev_srq *srq;
 	int rc;
 
-	if (dev_refuse_forked(ctx))
-		return -EPERM;
-	rc = check(attr);
+	rc = dev_pd_check(ibv_pd, "create_srq");
+	if (!rc)
+		rc = check(attr);
 	if (rc)
 		return rc;
 	srq = dev_zalloc(sizeof(*srq));
@@ -64,9 +64,9 @@ int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr
 	srq->rq.cq = srq->cq = cq;
 	srq->xrcd = xrcd;
 	dev_object_add(ctx, DEV_SRQ, &srq->link,
-		       (int *[]){ dev_pd_users(ibv_pd), xrcd ? &xrcd->users : NULL,
+		       (int *[]){ DEV_PD_USERS(ibv_pd), xrcd ? &xrcd->users : NULL,
 				  cq ? &cq->users : NULL },
-		       3);
+		       4);
 	if (xrcd)
 		xrc_srq_add(srq);
 	*out = &srq->ibv;
@@ -95,10 +95,10 @@ int dev_srq_destroy(struct ibv_srq *ibv)
 	if (srq->xrcd)
 		xrc_srq_remove(srq);
 	rc = dev_object_remove(srq->ctx, &srq->link, &srq->users,
-			       (int *[]){ dev_pd_users(ibv->pd),
+			       (int *[]){ DEV_PD_USERS(ibv->pd),
 					  srq->xrcd ? &srq->xrcd->users : NULL,
 					  srq->cq ? &srq->cq->users : NULL },
-			       3);
+			       4);
 	if (rc) {
 		log_info("destroy_srq: %d queue pairs use it", srq->users);
 		return rc;

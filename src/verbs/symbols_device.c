@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* Exported: devices, contexts and what can be asked of them. */
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "base/log.h"
 #include "verbs/symbols.h"
@@ -186,23 +185,16 @@ EXPORT int ibv_close_device(struct ibv_context *ctx)
 	return -dev_context_close(dev_context_of(ctx));
 }
 
-/* The command descriptor of our contexts is of no use to another process. */
-static bool is_our_cmd_fd(int fd)
-{
-	struct stat given, ours;
-
-	return fstat(fd, &given) == 0 && stat(DEV_CMD_FILE, &ours) == 0 &&
-	       given.st_rdev == ours.st_rdev;
-}
-
 EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
-	if (is_our_cmd_fd(cmd_fd)) {
-		log_info("import_device isn't there: a context lives in one process");
-		errno = EOPNOTSUPP;
-		return NULL;
-	}
-	PASS_ON(NULL, ibv_import_device, "IBVERBS_1.10", cmd_fd);
+	struct dev_context *ctx = NULL;
+	int rc = dev_context_import(cmd_fd, &ctx);
+
+	if (rc == -ENOENT)
+		PASS_ON(NULL, ibv_import_device, "IBVERBS_1.10", cmd_fd);
+	if (!rc)
+		context_ops_init(&ctx->verbs);
+	return CREATED(rc, &ctx->verbs.context);
 }
 
 EXPORT int ibv_get_async_event(struct ibv_context *ctx, struct ibv_async_event *event)

@@ -385,52 +385,69 @@ EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *ctx, struct ibv_ah_at
 	return unsupported("resolve_eth_l2_from_gid");
 }
 
-/* Importing needs a kernel that knows the object by its handle; ours live in one process. */
+/* Of a file that several contexts of this process are on (device/file.h). */
 EXPORT struct ibv_pd *ibv_import_pd(struct ibv_context *ctx, uint32_t handle)
 {
+	struct ibv_pd *pd = NULL;
+	int rc;
+
 	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_import_pd, "IBVERBS_1.10", ctx, handle);
-	errno = unsupported("import_pd");
-	return NULL;
+	rc = dev_pd_import(dev_context_of(ctx), handle, &pd);
+	return CREATED(rc, pd);
 }
 
 EXPORT struct ibv_mr *ibv_import_mr(struct ibv_pd *pd, uint32_t handle)
 {
+	struct ibv_mr *mr = NULL;
+	int rc;
+
 	if (IS_NULL(pd))
 		return null_refused();
 	if (!is_ours(pd->context))
 		PASS_ON(NULL, ibv_import_mr, "IBVERBS_1.10", pd, handle);
-	errno = unsupported("import_mr");
-	return NULL;
+	rc = dev_mr_import(pd, handle, &mr);
+	return CREATED(rc, mr);
 }
 
 EXPORT struct ibv_dm *ibv_import_dm(struct ibv_context *ctx, uint32_t handle)
 {
+	struct ibv_dm *dm = NULL;
+	int rc;
+
 	if (IS_NULL(ctx))
 		return null_refused();
 	if (!is_ours(ctx))
 		PASS_ON(NULL, ibv_import_dm, "IBVERBS_1.13", ctx, handle);
-	errno = unsupported("import_dm");
-	return NULL;
+	rc = dev_dm_import(dev_context_of(ctx), handle, &dm);
+	return CREATED(rc, dm);
 }
 
-/* None of ours was imported, so these are about the system's objects. */
 EXPORT void ibv_unimport_pd(struct ibv_pd *pd)
 {
-	if (pd && !is_ours(pd->context))
+	if (IS_NULL(pd))
+		return;
+	if (!is_ours(pd->context))
 		PASS_ON(, ibv_unimport_pd, "IBVERBS_1.10", pd);
+	dev_pd_unimport(pd);
 }
 
 EXPORT void ibv_unimport_mr(struct ibv_mr *mr)
 {
-	if (mr && !is_ours(mr->context))
+	if (IS_NULL(mr))
+		return;
+	if (!is_ours(mr->context))
 		PASS_ON(, ibv_unimport_mr, "IBVERBS_1.10", mr);
+	dev_mr_unimport(mr);
 }
 
 EXPORT void ibv_unimport_dm(struct ibv_dm *dm)
 {
-	if (dm && !is_ours(dm->context))
+	if (IS_NULL(dm))
+		return;
+	if (!is_ours(dm->context))
 		PASS_ON(, ibv_unimport_dm, "IBVERBS_1.13", dm);
+	dev_dm_unimport(dm);
 }

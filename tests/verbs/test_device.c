@@ -355,10 +355,6 @@ static void test_refused(void **state)
 	REFUSED(ibv_create_wq(r->ctx, &wq));
 	REFUSED(ibv_create_rwq_ind_table(r->ctx, &table));
 	REFUSED(ibv_create_srq_ex(r->ctx, &srq));
-	REFUSED(ibv_import_pd(r->ctx, 0));
-	REFUSED(ibv_import_mr(r->pd, 0));
-	REFUSED(ibv_import_dm(r->ctx, 0));
-	REFUSED(ibv_import_device(r->ctx->cmd_fd));
 	assert_int_equal(try_qp(r, IBV_QPT_RAW_PACKET, 0, 0), EOPNOTSUPP);
 	assert_int_equal(try_qp(r, IBV_QPT_DRIVER, 0, 0), EOPNOTSUPP);
 	assert_int_equal(try_qp(r, IBV_QPT_RC, IBV_QP_EX_WITH_TSO, 0), EOPNOTSUPP);
