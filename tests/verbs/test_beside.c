@@ -68,7 +68,7 @@ static void check(const struct calls *c)
 	assert_int_equal(c->dealloc_pd(pd), 0);
 	pd = c->alloc_pd(ours);
 	assert_ptr_equal(pd->context, ours);
-	assert_int_equal(pd->handle, 0);
+	assert_int_not_equal(pd->handle, 99);
 	assert_int_equal(c->close(ours), 0); /* with the PD left in it */
 	assert_int_equal(ask_fake("fake_contexts_open"), 1);
 	assert_int_equal(c->close(real), 0);
@@ -84,6 +84,19 @@ static void in_front(void **state)
 
 	(void)state;
 	check(&calls);
+}
+
+/* A descriptor that is no context of ours is the system's to import; the devices that it then sees are its
+ * own. */
+static void imported(void **state)
+{
+	struct ibv_context *ctx = ibv_import_device(-1);
+
+	(void)state;
+	assert_non_null(ctx);
+	assert_int_equal(ask_fake("fake_lists_held"), 0);
+	assert_int_equal(ibv_close_device(ctx), 0);
+	assert_int_equal(ask_fake("fake_contexts_open"), 0);
 }
 
 static void *symbol(void *library, const char *name)
@@ -117,6 +130,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(in_front),
+		cmocka_unit_test(imported),
 		cmocka_unit_test(drop_in),
 	};
 
