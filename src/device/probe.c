@@ -58,11 +58,15 @@ int dev_probe_populate(const void *addr, size_t length, bool writable)
 {
 	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
 	uint64_t start = (uintptr_t)addr & ~(page - 1), end;
+	int known;
 
 	if (__builtin_add_overflow((uintptr_t)addr, length, &end) || end > UINT64_MAX - page)
 		return -EFAULT;
 	end = (end + page - 1) & ~(page - 1);
-	return start == end || populate(start, end, writable) ? 0 : -EFAULT;
+	if (start == end)
+		return 0;
+	known = populate(start, end, writable);
+	return known < 0 ? dev_probe_memory(addr, length, writable) : known ? 0 : -EFAULT;
 }
 
 int dev_probe_memory(const void *addr, size_t length, bool writable)
