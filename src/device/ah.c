@@ -15,21 +15,32 @@ int dev_ah_create(struct ibv_pd *ibv_pd, const struct ibv_ah_attr *attr, struct 
 	rc = dev_pd_check(ibv_pd, "create_ah");
 	if (rc)
 		return rc;
+	rc = dev_limit_take(ctx->dev, DEV_AH);
+	if (rc)
+		return rc;
 	ah = dev_zalloc(sizeof(*ah));
-	if (!ah)
+	if (!ah) {
+		dev_limit_give(ctx->dev, DEV_AH);
 		return -ENOMEM;
+	}
+	ah->ibv.context = ibv_pd->context;
 	rc = dev_path_resolve(ctx->dev, attr, &ah->path, why, sizeof(why));
 	if (rc) {
 		log_info("create_ah: %s", why);
-		free(ah);
+		dev_ah_release(ah);
 		return rc;
 	}
 	ah->pd = ((struct dev_pd *)ibv_pd)->object;
-	ah->ibv.context = ibv_pd->context;
 	ah->ibv.pd = ibv_pd;
 	dev_object_add(ctx, DEV_AH, &ah->link, (int *[]){ DEV_PD_USERS(ibv_pd) }, 2);
 	*out = &ah->ibv;
 	return 0;
+}
+
+void dev_ah_release(struct dev_ah *ah)
+{
+	dev_limit_give(dev_context_of(ah->ibv.context)->dev, DEV_AH);
+	free(ah);
 }
 
 int dev_ah_destroy(struct ibv_ah *ibv)
@@ -40,7 +51,7 @@ int dev_ah_destroy(struct ibv_ah *ibv)
 	if (dev_forked(ctx))
 		return 0;
 	dev_object_remove(ctx, &ah->link, NULL, (int *[]){ DEV_PD_USERS(ibv->pd) }, 2);
-	free(ah);
+	dev_ah_release(ah);
 	return 0;
 }
 

@@ -228,7 +228,7 @@ static void release(enum dev_kind kind, struct list *link)
 		dev_qp_release(container_of(link, struct dev_qp, link));
 		break;
 	case DEV_AH:
-		free(container_of(link, struct dev_ah, link));
+		dev_ah_release(container_of(link, struct dev_ah, link));
 		break;
 	case DEV_MW:
 		dev_mw_release(container_of(link, struct dev_mw, link));

@@ -12,8 +12,6 @@
 #include "base/log.h"
 #include "device/device.h"
 
-#define MAX_CQE ((1 << 22) - 1)
-
 static uint32_t ring_size(uint32_t cqe)
 {
 	uint32_t size = 8;
@@ -48,8 +46,8 @@ static int check(const struct dev_context *ctx, const struct ibv_cq_init_attr_ex
 {
 	const struct ibv_context *ibv = &ctx->verbs.context;
 
-	if (attr->cqe < 1 || attr->cqe > MAX_CQE) {
-		log_info("create_cq: cqe is %u, must be 1 to %d", attr->cqe, MAX_CQE);
+	if (attr->cqe < 1 || attr->cqe > DEV_MAX_CQE) {
+		log_info("create_cq: cqe is %u, must be 1 to %d", attr->cqe, DEV_MAX_CQE);
 		return -EINVAL;
 	}
 	if (attr->comp_vector >= (uint32_t)ibv->num_comp_vectors) {
@@ -83,15 +81,20 @@ int dev_cq_create(struct dev_context *ctx, const struct ibv_cq_init_attr_ex *att
 	rc = check(ctx, attr);
 	if (rc)
 		return rc;
+	rc = dev_limit_take(ctx->dev, DEV_CQ);
+	if (rc)
+		return rc;
 	cq = aligned_alloc(64, sizeof(*cq));
 	if (!cq) {
 		log_info("create_cq: out of memory");
+		dev_limit_give(ctx->dev, DEV_CQ);
 		return -ENOMEM;
 	}
 	memset(cq, 0, sizeof(*cq));
 	size = ring_size(attr->cqe);
 	cq->slots = alloc_slots(size);
 	if (!cq->slots) {
+		dev_limit_give(ctx->dev, DEV_CQ);
 		free(cq);
 		return -ENOMEM;
 	}
@@ -126,6 +129,7 @@ void dev_cq_release(struct dev_cq *cq)
 	pthread_mutex_destroy(&cq->ibv.mutex);
 	pthread_cond_destroy(&cq->ibv.cond);
 	free(cq->slots);
+	dev_limit_give(cq->ctx->dev, DEV_CQ);
 	free(cq);
 }
 
@@ -260,8 +264,8 @@ int dev_cq_resize(struct ibv_cq *ibv, int cqe)
 
 	if (dev_refuse_forked(cq->ctx))
 		return -EPERM;
-	if (cqe < 1 || cqe > MAX_CQE) {
-		log_info("resize_cq: cqe is %d, must be 1 to %d", cqe, MAX_CQE);
+	if (cqe < 1 || cqe > DEV_MAX_CQE) {
+		log_info("resize_cq: cqe is %d, must be 1 to %d", cqe, DEV_MAX_CQE);
 		return -EINVAL;
 	}
 	size = ring_size((uint32_t)cqe);

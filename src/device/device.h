@@ -28,19 +28,6 @@
 
 #define DEV_PORT 1u
 
-struct dev {
-	struct ibv_device ibv;
-	struct list link; /* list of devices */
-	int refs;	  /* device lists and contexts; under the list lock */
-	__be64 guid;
-	pthread_mutex_t lock;
-	struct netdev net;
-	bool link_fault; /* injected: the port is down whatever the interface is */
-	struct list contexts;
-	struct engine_observer observer;
-	size_t dm_used; /* bytes of device memory, under the lock */
-};
-
 enum dev_kind {
 	DEV_QP,
 	DEV_AH,
@@ -55,6 +42,20 @@ enum dev_kind {
 	DEV_PD,
 	DEV_TD,
 	DEV_KINDS
+};
+
+struct dev {
+	struct ibv_device ibv;
+	struct list link; /* list of devices */
+	int refs;	  /* device lists and contexts; under the list lock */
+	__be64 guid;
+	pthread_mutex_t lock;
+	struct netdev net;
+	bool link_fault; /* injected: the port is down whatever the interface is */
+	struct list contexts;
+	struct engine_observer observer;
+	size_t dm_used;			  /* bytes of device memory, under the lock */
+	_Atomic unsigned made[DEV_KINDS]; /* limit.c */
 };
 
 /* Asynchronous events waiting to be read: fd is readable while there are some. */
@@ -284,6 +285,11 @@ void dev_list_lock(void);
 void dev_list_unlock(void);
 void dev_list_abandon_contexts(void);
 
+/* limit.c: 0 or -ENOMEM, logged; the maximum of this kind, 0: there is none. */
+int dev_limit_take(struct dev *dev, enum dev_kind kind);
+void dev_limit_give(struct dev *dev, enum dev_kind kind);
+int dev_limit(enum dev_kind kind);
+
 /* context.c */
 int dev_context_open(struct dev *dev, struct dev_context **out);
 /* On a file of a context of this process; the descriptor is the new context's then. Errors as
@@ -357,7 +363,8 @@ int dev_mr_create_dmabuf(struct ibv_pd *pd, uint64_t offset, size_t length, uint
 			 unsigned access, struct ibv_mr **mr);
 int dev_mr_create_dm(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t offset, size_t length,
 		     unsigned access, struct ibv_mr **mr);
-#define DEV_DM_MAX (UINT64_C(64) << 20) /* device memory of all contexts of a device */
+#define DEV_MAX_CQE (1 << 22)
+#define DEV_DM_MAX  (UINT64_C(64) << 20) /* device memory of all contexts of a device */
 int dev_dm_create(struct dev_context *ctx, const struct ibv_alloc_dm_attr *attr,
 		  struct ibv_dm **dm);
 int dev_dm_destroy(struct ibv_dm *dm);
@@ -456,6 +463,7 @@ int dev_mcast_detach(struct ibv_qp *qp, const union ibv_gid *gid);
 
 /* How a context that is closed lets go of what its program left behind: no waiting, no refusal. */
 void dev_pd_release(struct dev_pd *pd);
+void dev_ah_release(struct dev_ah *ah);
 void dev_qp_release(struct dev_qp *qp);
 void dev_cq_release(struct dev_cq *cq);
 void dev_srq_release(struct dev_srq *srq);

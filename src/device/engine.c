@@ -441,14 +441,8 @@ static void pay_debts(struct engine *e)
 
 void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
 {
-	struct mcast_member *m, *next;
-
 	pay_debts(e);
-	for (m = e->members; m; m = next) {
-		next = m->next;
-		if (m->eqp == eqp)
-			engine_detach_mcast(e, eqp, &m->group, m->ifindex);
-	}
+	engine_mcast_forget(e, eqp);
 	unqueue(e, eqp);
 	lanes_remove(e, eqp);
 	timers_remove(&e->timers, eqp);

@@ -57,7 +57,11 @@ struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn); /* under the l
 void engine_expect_peer(struct engine *e, struct engine_qp *eqp);
 void engine_forget_peer(struct engine *e, struct engine_qp *eqp);
 
-/* Multicast membership of a UD QP. 0 or an errno. Under the lock. */
+/* On one interface: groups, members of a group, members of all. */
+#define ENGINE_MAX_GROUPS	 1024
+#define ENGINE_MAX_GROUP_MEMBERS 1024
+#define ENGINE_MAX_MEMBERS	 8192
+/* Multicast membership of a UD QP. 0 or an errno (ENOSPC: a maximum is reached). Under the lock. */
 int engine_attach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group,
 			unsigned ifindex);
 int engine_detach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group,

@@ -24,8 +24,14 @@
 struct mcast_member {
 	struct mcast_member *next;
 	struct engine_qp *eqp;
-	struct gid group;
+};
+
+struct mcast_group {
+	struct mcast_group *next;
+	struct gid gid;
 	unsigned ifindex;
+	struct mcast_member *members;
+	unsigned n_members;
 };
 
 struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
@@ -36,7 +42,7 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	struct qp_table qps;
 	struct timers timers;
 	struct engine_alarm *alarms;
-	struct mcast_member *members;
+	struct mcast_group *groups;
 	uint64_t now_ns;	    /* of the step under way */
 	uint32_t empty_polls;	    /* in a row */
 	bool blocked;		    /* the socket was full: the outbox waits */
@@ -96,6 +102,12 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	pthread_mutex_t observers_lock;
 	struct engine_observer *observers;
 };
+
+/* Under the lock; NULL: the group has no member. */
+struct mcast_group *engine_mcast_find(const struct engine *e, const struct gid *gid,
+				      unsigned ifindex);
+/* The queue pair goes. */
+void engine_mcast_forget(struct engine *e, const struct engine_qp *eqp);
 
 uint64_t engine_random(void *unused);
 /* Under the lock: let the ready QPs send. */

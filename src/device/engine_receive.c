@@ -7,11 +7,11 @@
 static enum drop deliver_multicast(struct engine *e, const struct packet *pkt,
 				   const struct path *path)
 {
+	const struct mcast_group *g = engine_mcast_find(e, &path->dgid, path->ifindex);
 	enum drop drop = DROP_MULTICAST;
 
-	for (struct mcast_member *m = e->members; m; m = m->next)
-		if (gid_eq(&m->group, &path->dgid))
-			drop = qp_rx(&m->eqp->qp, pkt, path, e->now_ns);
+	for (struct mcast_member *m = g ? g->members : NULL; m; m = m->next)
+		drop = qp_rx(&m->eqp->qp, pkt, path, e->now_ns);
 	return drop;
 }
 

@@ -121,11 +121,14 @@ static void release(enum dev_shared_kind kind, struct dev_shared *object, struct
 	switch (kind) {
 	case DEV_SHARED_MR:
 		dev_mr_object_end((struct dev_mr_object *)object, engine);
+		dev_limit_give(file->dev, DEV_MR);
 		break;
 	case DEV_SHARED_DM:
 		dev_dm_object_end((struct dev_dm_object *)object, file->dev);
 		break;
 	case DEV_SHARED_PD:
+		dev_limit_give(file->dev, DEV_PD);
+		break;
 	case DEV_SHARED_KINDS:
 		break;
 	}

@@ -209,5 +209,6 @@ void dev_list_abandon_contexts(void)
 
 		pthread_mutex_init(&dev->lock, NULL);
 		list_init(&dev->contexts);
+		memset((void *)dev->made, 0, sizeof(dev->made));
 	}
 }

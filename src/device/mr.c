@@ -117,11 +117,17 @@ int dev_mr_enter(struct ibv_pd *pd, const struct mr *desc, struct dev_mr **out)
 {
 	struct dev_pd_object *domain = ((struct dev_pd *)pd)->object;
 	struct dev_context *ctx = dev_context_of(pd->context);
-	struct dev_mr *mr = dev_zalloc(sizeof(*mr));
-	struct dev_mr_object *object = mr ? object_new(ctx, domain, desc) : NULL;
+	struct dev_mr_object *object = NULL;
+	struct dev_mr *mr;
 
+	if (dev_limit_take(ctx->dev, DEV_MR))
+		return -ENOMEM;
+	mr = dev_zalloc(sizeof(*mr));
+	if (mr)
+		object = object_new(ctx, domain, desc);
 	if (!object) {
 		free(mr);
+		dev_limit_give(ctx->dev, DEV_MR);
 		return -ENOMEM;
 	}
 	dev_shared_use(ctx->file, &domain->shared, 1);
@@ -236,6 +242,7 @@ int dev_mr_destroy(struct ibv_mr *ibv)
 	if (object->dm)
 		dev_shared_use(ctx->file, &object->dm->shared, -1);
 	dev_shared_use(ctx->file, &object->pd->shared, -1);
+	dev_limit_give(ctx->dev, DEV_MR);
 	name_end(mr);
 	return 0;
 }

@@ -23,9 +23,14 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 		log_info("alloc_mw: type %d, IBV_MW_TYPE_1 and _2 are right", type);
 		return -EINVAL;
 	}
+	rc = dev_limit_take(ctx->dev, DEV_MW);
+	if (rc)
+		return rc;
 	mw = dev_zalloc(sizeof(*mw));
-	if (!mw)
+	if (!mw) {
+		dev_limit_give(ctx->dev, DEV_MW);
 		return -ENOMEM;
+	}
 	mw->pd = pd;
 	mw->window = (struct mr){ .pd = pd, .home = pd, .window = type };
 	engine_lock(ctx->engine);
@@ -33,6 +38,7 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 	engine_unlock(ctx->engine);
 	if (rc) {
 		log_info("alloc_mw: no key to be had: %s", strerror(-rc));
+		dev_limit_give(ctx->dev, DEV_MW);
 		free(mw);
 		return rc;
 	}
@@ -50,11 +56,12 @@ int dev_mw_create(struct ibv_pd *ibv_pd, enum ibv_mw_type type, struct ibv_mw **
 
 void dev_mw_release(struct dev_mw *mw)
 {
-	struct engine *e = dev_context_of(mw->ibv.context)->engine;
+	struct dev_context *ctx = dev_context_of(mw->ibv.context);
 
-	engine_lock(e);
-	mem_remove_window(engine_mem(e), &mw->window);
-	engine_unlock(e);
+	engine_lock(ctx->engine);
+	mem_remove_window(engine_mem(ctx->engine), &mw->window);
+	engine_unlock(ctx->engine);
+	dev_limit_give(ctx->dev, DEV_MW);
 	free(mw);
 }
 

@@ -30,12 +30,18 @@ static int name_new(struct dev_context *ctx, struct dev_pd_object *object, struc
 int dev_pd_create(struct dev_context *ctx, struct ibv_pd **out)
 {
 	struct dev_pd_object *object;
+	int rc;
 
 	if (dev_refuse_forked(ctx))
 		return -EPERM;
+	rc = dev_limit_take(ctx->dev, DEV_PD);
+	if (rc)
+		return rc;
 	object = dev_zalloc(sizeof(*object));
-	if (!object)
+	if (!object) {
+		dev_limit_give(ctx->dev, DEV_PD);
 		return -ENOMEM;
+	}
 	dev_shared_add(ctx->file, DEV_SHARED_PD, &object->shared);
 	return name_new(ctx, object, out);
 }
@@ -137,9 +143,11 @@ int dev_pd_destroy(struct ibv_pd *ibv)
 	if (pd->parent)
 		return parent_destroy(ctx, pd);
 	rc = dev_shared_destroy(ctx->file, &pd->object->shared, "dealloc_pd");
-	if (!rc)
-		name_end(ctx, pd);
-	return rc;
+	if (rc)
+		return rc;
+	dev_limit_give(ctx->dev, DEV_PD);
+	name_end(ctx, pd);
+	return 0;
 }
 
 void dev_pd_unimport(struct ibv_pd *ibv)

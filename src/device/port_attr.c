@@ -5,15 +5,6 @@
 #include "base/log.h"
 #include "device/device.h"
 
-#define MAX_QP	  (1 << 18)
-#define MAX_CQ	  (1 << 18)
-#define MAX_CQE	  ((1 << 22) - 1)
-#define MAX_MR	  (1 << 22)
-#define MAX_PD	  (1 << 20)
-#define MAX_AH	  (1 << 24)
-#define MAX_SRQ	  (1 << 16)
-#define MAX_GROUP (1 << 12)
-
 /* Not an organisation's number: what software adapters give; 0 is taken for an error by some
  * programs. */
 #define VENDOR_ID 0xffffff
@@ -34,7 +25,7 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 		.max_mr_size = UINT64_MAX,
 		.page_size_cap = UINT64_MAX & ~UINT64_C(0xfff),
 		.vendor_id = VENDOR_ID,
-		.max_qp = MAX_QP,
+		.max_qp = dev_limit(DEV_QP),
 		.max_qp_wr = QP_MAX_WR,
 		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR |
 				    IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_PORT_ACTIVE_EVENT |
@@ -44,20 +35,20 @@ void dev_query_device(struct dev_context *ctx, struct ibv_device_attr *attr)
 				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = QP_MAX_SGE,
 		.max_sge_rd = QP_MAX_SGE,
-		.max_cq = MAX_CQ,
-		.max_cqe = MAX_CQE,
-		.max_mr = MAX_MR,
-		.max_mw = MAX_MR,
-		.max_pd = MAX_PD,
+		.max_cq = dev_limit(DEV_CQ),
+		.max_cqe = DEV_MAX_CQE,
+		.max_mr = dev_limit(DEV_MR),
+		.max_mw = dev_limit(DEV_MW),
+		.max_pd = dev_limit(DEV_PD),
 		.max_qp_rd_atom = QP_MAX_RD_ATOMIC,
-		.max_res_rd_atom = QP_MAX_RD_ATOMIC * MAX_QP,
+		.max_res_rd_atom = QP_MAX_RD_ATOMIC * dev_limit(DEV_QP),
 		.max_qp_init_rd_atom = QP_MAX_RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
-		.max_mcast_grp = MAX_GROUP,
-		.max_mcast_qp_attach = MAX_QP,
-		.max_total_mcast_qp_attach = MAX_QP,
-		.max_ah = MAX_AH,
-		.max_srq = MAX_SRQ,
+		.max_mcast_grp = ENGINE_MAX_GROUPS,
+		.max_mcast_qp_attach = ENGINE_MAX_GROUP_MEMBERS,
+		.max_total_mcast_qp_attach = ENGINE_MAX_MEMBERS,
+		.max_ah = dev_limit(DEV_AH),
+		.max_srq = dev_limit(DEV_SRQ),
 		.max_srq_wr = QP_MAX_WR,
 		.max_srq_sge = QP_MAX_SGE,
 		.max_pkeys = 1,

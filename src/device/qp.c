@@ -153,6 +153,7 @@ static void fill_public(struct dev_qp *qp, const struct ibv_qp_init_attr_ex *att
 
 static void free_qp(struct dev_qp *qp)
 {
+	dev_limit_give(qp->ctx->dev, DEV_QP);
 	dev_qp_builder_destroy(qp);
 	pthread_mutex_destroy(&qp->send_lock);
 	pthread_mutex_destroy(&qp->recv_lock);
@@ -179,9 +180,14 @@ static int create(struct dev_context *ctx, struct ibv_qp_init_attr_ex *attr, str
 		rc = dev_pd_check(attr->pd, "create_qp");
 	if (rc)
 		return rc;
+	rc = dev_limit_take(ctx->dev, DEV_QP);
+	if (rc)
+		return rc;
 	qp = dev_zalloc(sizeof(*qp));
-	if (!qp)
+	if (!qp) {
+		dev_limit_give(ctx->dev, DEV_QP);
 		return -ENOMEM;
+	}
 	qp->ctx = ctx;
 	qp->engine = ctx->engine;
 	qp->pd = ((struct dev_pd *)attr->pd)->object;

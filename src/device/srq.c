@@ -40,13 +40,19 @@ int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr
 		rc = check(attr);
 	if (rc)
 		return rc;
+	rc = dev_limit_take(ctx->dev, DEV_SRQ);
+	if (rc)
+		return rc;
 	srq = dev_zalloc(sizeof(*srq));
-	if (!srq)
+	if (!srq) {
+		dev_limit_give(ctx->dev, DEV_SRQ);
 		return -ENOMEM;
+	}
 	rc = recv_queue_init(&srq->rq, attr->max_wr, attr->max_sge, pd);
 	if (rc) {
 		log_info("create_srq: no memory for %u work requests of %u SGEs", attr->max_wr,
 			 attr->max_sge);
+		dev_limit_give(ctx->dev, DEV_SRQ);
 		free(srq);
 		return rc;
 	}
@@ -81,6 +87,7 @@ void dev_srq_release(struct dev_srq *srq)
 	pthread_mutex_destroy(&srq->post_lock);
 	pthread_mutex_destroy(&srq->ibv.mutex);
 	pthread_cond_destroy(&srq->ibv.cond);
+	dev_limit_give(srq->ctx->dev, DEV_SRQ);
 	free(srq);
 }
 

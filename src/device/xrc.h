@@ -29,6 +29,7 @@ struct xrc_domain {
 struct xrc_target {
 	struct engine_qp eqp;
 	struct engine *engine;
+	struct dev *dev;
 	struct list link;    /* domain->targets */
 	struct list handles; /* dev_qp.handle_link; under the engine lock */
 	bool expecting;	     /* engine_expect_peer was called */

@@ -89,6 +89,13 @@ static void publish(struct dev_qp *handle, struct dev_qp **out)
 	*out = handle;
 }
 
+static void target_destroy(struct xrc_target *target)
+{
+	qp_destroy(&target->eqp.qp);
+	dev_limit_give(target->dev, DEV_QP);
+	free(target);
+}
+
 static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct dev_qp *handle)
 {
 	struct qp_config config = {
@@ -98,14 +105,20 @@ static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct
 		.find_srq = xrc_find_srq,
 		.xrcd = domain,
 	};
-	struct xrc_target *target = dev_zalloc(sizeof(*target));
-	int rc = target ? qp_init(&target->eqp.qp, &config) : -ENOMEM;
+	struct xrc_target *target;
+	int rc = dev_limit_take(ctx->dev, DEV_QP);
 
+	if (rc)
+		return rc;
+	target = dev_zalloc(sizeof(*target));
+	rc = target ? qp_init(&target->eqp.qp, &config) : -ENOMEM;
 	if (rc) {
+		dev_limit_give(ctx->dev, DEV_QP);
 		free(target);
 		return rc;
 	}
 	target->engine = ctx->engine;
+	target->dev = ctx->dev;
 	list_init(&target->handles);
 	engine_lock(ctx->engine);
 	rc = engine_add_qp(ctx->engine, &target->eqp);
@@ -116,8 +129,7 @@ static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct
 	engine_unlock(ctx->engine);
 	if (rc) {
 		log_info("create_qp: no queue pair number to be had: %s", strerror(-rc));
-		qp_destroy(&target->eqp.qp);
-		free(target);
+		target_destroy(target);
 		return rc;
 	}
 	return 0;
@@ -209,12 +221,6 @@ int dev_xrc_target_open(struct dev_context *ctx, const struct ibv_qp_open_attr *
 			     "process that created it"
 			   : "");
 	return elsewhere ? -EOPNOTSUPP : -EINVAL;
-}
-
-static void target_destroy(struct xrc_target *target)
-{
-	qp_destroy(&target->eqp.qp);
-	free(target);
 }
 
 /* The target, when this was its last handle. */

@@ -125,7 +125,7 @@ static void let_go(struct port *port, bool abandon)
 	free(port->forward.buf);
 	free(port->block_buffer);
 	free(port->rx_buffers);
-	free(port->groups);
+	multicast_close(port);
 	free(port);
 }
 

@@ -71,6 +71,13 @@ struct multicast_group {
 	struct gid gid;
 	unsigned ifindex;
 	unsigned refs;
+	int fd; /* which socket joined */
+};
+
+/* One that joins groups when the main socket can't join more. */
+struct multicast_holder {
+	int fd;
+	bool ipv4;
 };
 
 /* A socket that sends. */
@@ -125,6 +132,8 @@ struct port {
 	struct rx_block blocks[BLOCKS_MAX];
 	struct multicast_group *groups;
 	unsigned n_groups;
+	struct multicast_holder *holders;
+	unsigned n_holders;
 
 	int forward_fd;
 	struct forward forward;
@@ -181,6 +190,9 @@ void receive_init(struct port *port);
 void receive_hand_over(struct port *port);
 /* Hand these packets over, or on when they came from the network. */
 void port_route_burst(struct port *port, const struct burst *burst, bool forwarded);
+
+/* multicast.c */
+void multicast_close(struct port *port);
 
 /* flows.c */
 void flows_learn(struct port *port, const struct path *path);

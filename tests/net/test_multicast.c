@@ -3,6 +3,7 @@
  */
 #include <errno.h>
 #include <net/if.h>
+#include <stdio.h>
 
 #include "endpoint.h"
 #include "namespace.h"
@@ -102,6 +103,55 @@ static void test_refused(void **state)
 	assert_int_equal(port_multicast_leave(a.port, &group, 12345), -ENOENT);
 }
 
+enum { MANY = 600 }; /* more than one socket may join, of either family */
+
+static struct gid nth(const char *format, int n)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), format, n / 250 + 1, n % 250 + 1);
+	return gid_of(text);
+}
+
+static void many(const char *from, const char *format)
+{
+	static const int some[] = { 0, 19, 20, 21, 300, MANY - 1 };
+	unsigned ifindex = if_nametoindex("d0");
+	char text[64];
+	struct gid gid;
+
+	for (int i = 0; i < MANY; i++) {
+		gid = nth(format, i);
+		assert_int_equal(port_multicast_join(a.port, &gid, ifindex), 0);
+	}
+	for (unsigned i = 0; i < 6; i++) {
+		snprintf(text, sizeof(text), format, some[i] / 250 + 1, some[i] % 250 + 1);
+		send_one(from, text, i);
+		assert_int_equal(a.n_packets, i + 1);
+		gid = nth(format, some[i]);
+		assert_true(gid_eq(&a.bursts[i].path.dgid, &gid));
+	}
+	assert_int_equal(b.n_packets + c.n_packets, 0);
+	for (int i = 0; i < MANY; i++) {
+		gid = nth(format, i);
+		assert_int_equal(port_multicast_leave(a.port, &gid, ifindex), 0);
+	}
+	send_one(from, text, 6);
+	assert_int_equal(a.n_packets, 6);
+}
+
+static void test_many_ipv4(void **state)
+{
+	(void)state;
+	many("192.0.2.1", "239.9.%d.%d");
+}
+
+static void test_many_ipv6(void **state)
+{
+	(void)state;
+	many("2001:db8::1", "ff05::%d:%d");
+}
+
 /* Multicast with a QPN of somebody else's block isn't passed on either: he got his own copy. */
 static void test_not_forwarded_by_number(void **state)
 {
@@ -127,6 +177,8 @@ int main(void)
 		TEST(test_ipv6),
 		TEST(test_link_local_scope),
 		TEST(test_refused),
+		TEST(test_many_ipv4),
+		TEST(test_many_ipv6),
 		TEST(test_not_forwarded_by_number),
 	};
 
