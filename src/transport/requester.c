@@ -3,12 +3,21 @@
 
 #include <string.h>
 
+#include "base/units.h"
 #include "transport/qp.h"
 #include "transport/segment.h"
 
 #define WINDOW_MIN_PACKETS 4
 /* Ask for an acknowledgement at least this often within a window. */
 #define ACK_REQUESTS_PER_WINDOW 4
+/*
+ * Round trips shorter than this are the peers' own time. On longer ways the window is what arrives in one,
+ * twice: it grows until packets queue up somewhere, and the round trip takes twice the shortest.
+ */
+#define NEAR_NS		 (100 * NS_PER_US)
+#define WINDOW_MAX_BYTES (4u << 20)
+/* The window, halved by a loss, is whole again after that many acknowledgements or half of it. */
+#define GROWTH 32
 
 uint32_t requester_packets(uint32_t len, uint32_t mtu)
 {
@@ -33,8 +42,26 @@ void requester_set_window(struct qp *qp, uint32_t mtu, uint32_t packets)
 	struct requester *req = &qp->req;
 
 	req->mtu = mtu;
-	req->window_max = packets > WINDOW_MIN_PACKETS ? packets : WINDOW_MIN_PACKETS;
-	req->window = req->window_max;
+	req->window_near = packets > WINDOW_MIN_PACKETS ? packets : WINDOW_MIN_PACKETS;
+	req->window_max = req->window = req->window_near;
+}
+
+void requester_measured(struct qp *qp, uint32_t answered, uint64_t rtt_ns, uint64_t rtt_min_ns)
+{
+	struct requester *req = &qp->req;
+	uint32_t limit = WINDOW_MAX_BYTES / req->mtu;
+	uint64_t packets = 2 * answered * rtt_min_ns / rtt_ns;
+
+	/* On the same host the ring is all there is. */
+	if (qp->local_mtu)
+		return;
+	if (rtt_min_ns < NEAR_NS || packets < req->window_near)
+		packets = req->window_near;
+	else if (packets > limit)
+		packets = limit > req->window_near ? limit : req->window_near;
+	req->window_max = (uint32_t)packets;
+	if (req->window > req->window_max)
+		req->window = req->window_max;
 }
 
 static struct send_wqe *wqe_at(const struct qp *qp, uint32_t index)
@@ -81,8 +108,9 @@ void requester_acked(struct qp *qp)
 		req->read_head++;
 	if (psn_diff(qp->comp.una, req->psn) > 0)
 		requester_seek(qp, qp->comp.una);
-	if (req->window < req->window_max)
-		req->window++;
+	req->window += 1 + req->window_max / GROWTH;
+	if (req->window > req->window_max)
+		req->window = req->window_max;
 }
 
 bool requester_idle(const struct qp *qp)

@@ -41,6 +41,7 @@ struct requester {
 	uint32_t mtu;	    /* bytes of each packet of a message but the last */
 	uint32_t window;    /* packets that may be unacknowledged now */
 	uint32_t window_max;
+	uint32_t window_near; /* what window_max is where packets take no time: the peer's buffer */
 	uint8_t fault; /* enum ibv_wc_status: work request cur can't be sent; fails once it is the
 			  oldest */
 };
@@ -51,6 +52,10 @@ uint32_t requester_packets(uint32_t len, uint32_t mtu);
 void requester_start(struct qp *qp, struct psn sq_psn, uint32_t max_rd_atomic);
 /* Before anything is sent: how messages are cut, and how many packets may be unacknowledged. */
 void requester_set_window(struct qp *qp, uint32_t mtu, uint32_t packets);
+
+/* So many packets were answered within a round trip of rtt_ns, where the shortest was rtt_min_ns: what is
+ * on a long way needs no room at the peer. */
+void requester_measured(struct qp *qp, uint32_t answered, uint64_t rtt_ns, uint64_t rtt_min_ns);
 
 /* Move the cursor to a PSN in una ... max. */
 void requester_seek(struct qp *qp, struct psn psn);

@@ -17,6 +17,7 @@ void retry_init(struct retry *r)
 		.rnr_until_ns = TIME_NEVER,
 		.probe_ns = TIME_NEVER,
 		.probe_interval_ns = PROBE_INITIAL_NS,
+		.rtt_min_ns = TIME_NEVER,
 		.rtt_guess_ns = RTT_GUESS_NS,
 	};
 }
@@ -61,11 +62,18 @@ void retry_sent(struct qp *qp, struct psn psn, bool fresh, uint64_t now_ns)
 	if (fresh && r->sample_start_ns == 0) {
 		r->sample_start_ns = now_ns;
 		r->sample_psn = psn;
+		r->sample_una = qp->comp.una;
 	}
 }
 
-static void take_sample(struct retry *r, uint64_t rtt_ns)
+static void take_sample(struct qp *qp, uint64_t rtt_ns)
 {
+	struct retry *r = &qp->retry;
+
+	if (rtt_ns < r->rtt_min_ns)
+		r->rtt_min_ns = rtt_ns ? rtt_ns : 1;
+	requester_measured(qp, (uint32_t)psn_diff(qp->comp.una, r->sample_una), rtt_ns ? rtt_ns : 1,
+			   r->rtt_min_ns);
 	r->srtt_ns = r->srtt_ns ? r->srtt_ns - r->srtt_ns / 8 + rtt_ns / 8 : rtt_ns;
 }
 
@@ -92,7 +100,7 @@ void retry_progress(struct qp *qp, uint64_t now_ns)
 	r->rnr_left = r->rnr_retry;
 	r->rnr_until_ns = TIME_NEVER;
 	if (r->sample_start_ns && psn_diff(qp->comp.una, r->sample_psn) > 0) {
-		take_sample(r, now_ns - r->sample_start_ns);
+		take_sample(qp, now_ns - r->sample_start_ns);
 		r->sample_start_ns = 0;
 	}
 	reset_probe_interval(r);

@@ -2,12 +2,11 @@
 /*
  * Retry: the only place that arms timers. Others call hooks named after what happened.
  *
- *   ACK timeout   local ACK timeout code t is 4.096 us * 2^t, 0 never (IBA C9-141). Each expiry
- * uses up one of retry_cnt; the peer gets (retry_cnt + 1) timeouts. Runs while something is
- * unacknowledged. RNR wait      after an RNR NAK nothing is sent for the time it names; the ACK
- * timer rests meanwhile. probe         long before the ACK timeout (67 ms by default) a lost tail
- * is found by sending the last request again: the peer either acknowledges it all or says what it
- * misses. Costs no retry.
+ * - ACK timeout: local ACK timeout code t is 4.096 us * 2^t, 0 never (IBA C9-141). Each expiry uses up
+ *   one of retry_cnt; the peer gets (retry_cnt + 1) timeouts. Runs while something is unacknowledged.
+ * - RNR wait: after an RNR NAK nothing is sent for the time it names; the ACK timer rests meanwhile.
+ * - Probe: long before the ACK timeout (67 ms by default) a lost tail is found by sending the last
+ *   request again: the peer either acknowledges it all or says what it misses. Costs no retry.
  */
 #ifndef ROCELINK_TRANSPORT_RETRY_H
 #define ROCELINK_TRANSPORT_RETRY_H
@@ -28,9 +27,11 @@ struct retry {
 	struct psn nak_psn;	  /* gone back to for a sequence NAK ... */
 	uint64_t nak_until_ns;	  /* ... and until then others for it say nothing new */
 	uint64_t srtt_ns;	  /* smoothed round trip; 0: no sample yet */
+	uint64_t rtt_min_ns;	  /* shortest round trip; TIME_NEVER: no sample yet */
 	uint64_t rtt_guess_ns;	  /* while there is none */
 	uint64_t sample_start_ns; /* when sample_psn was sent; 0: no sample runs */
 	struct psn sample_psn;
+	struct psn sample_una; /* what was acknowledged then */
 	uint8_t retry_cnt, retries_left;
 	uint8_t rnr_retry, rnr_left;
 };

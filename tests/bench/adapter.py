@@ -4,7 +4,7 @@ import json
 import re
 
 from figure import bandwidth, latency, rate, Figure, GBPS
-from processes import HOST, Failure, number, pair, run
+from processes import HOST, Failure, number, pair, run, slow_wire
 
 
 def last_row(output, program):
@@ -102,16 +102,15 @@ def threads(path, count):
     return Figure(GBPS, measure, size, first=1024)
 
 
-def lossy_link(fault):
-    """64 KiB WRITE where packets are late and lost. Only the client injects, both ways."""
-    size = 65536
-
+def lossy_link(link, size):
+    """WRITE over a wire where packets are late and lost."""
     def measure(bench, n):
         port = bench.next_port()
-        args = ["ib_write_bw", "-F", "-d", bench.device, "-x", bench.gid, "-p", port,
-                "-s", str(size), "-n", str(n), "-N", "--report_gbits"]
-        client, _ = pair(bench.adapter("udp", args),
-                         bench.adapter("udp", args, "--fault", fault) + [HOST], port)
+        with slow_wire(bench, *link) as (enter, addresses):
+            args = ["ib_write_bw", "-F", "-d", "rl_wire", "-x", "0", "-p", port, "-s", str(size), "-n", str(n), "-N",
+                    "--report_gbits"]
+            client, _ = pair(enter[1] + bench.adapter("udp", args),
+                             enter[0] + bench.adapter("udp", args) + [addresses[1]], port)
         row = last_row(client, "ib_write_bw")
         check(row, size, n, "ib_write_bw")
         return number(row[3], "ib_write_bw")

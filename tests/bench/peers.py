@@ -4,23 +4,32 @@ import json
 import os
 import re
 
-from figure import bandwidth, latency
-from processes import HOST, Failure, number, pair, run
+from figure import bandwidth, latency, Figure, GBPS
+from processes import HOST, Failure, number, pair, run, slow_wire
+
+
+def iperf3_figure(size, n, server, client, port):
+    """One TCP connection, written and read in pieces of `size`. server, client: prefix and address."""
+    output, _ = pair(server[0] + ["iperf3", "-s", "-1", "-B", server[1], "-p", port],
+                     client[0] + ["iperf3", "-c", server[1], "-p", port, "-J", "-l", str(size), "-n", str(n * size)], port)
+    received = json.loads(output)["end"]["sum_received"]
+    # What was still on the way when the last piece was written isn't counted.
+    if received["bytes"] < 0.5 * n * size:
+        raise Failure("iperf3 received %d of %d bytes" % (received["bytes"], n * size))
+    return number(received["bits_per_second"] / 1e9, "iperf3")
 
 
 def iperf3(size):
-    """One TCP connection, written and read in pieces of `size`."""
+    return bandwidth(lambda bench, n: iperf3_figure(size, n, ([], HOST), ([], HOST), bench.next_port()), size)
+
+
+def iperf3_lossy(link, size):
+    """Over a wire where packets are late and lost."""
     def measure(bench, n):
-        port = bench.next_port()
-        output, _ = pair(["iperf3", "-s", "-1", "-B", HOST, "-p", port],
-                         ["iperf3", "-c", HOST, "-p", port, "-J", "-l", str(size), "-n",
-                          str(n * size)], port)
-        received = json.loads(output)["end"]["sum_received"]
-        # What was still on the way when the last piece was written isn't counted.
-        if received["bytes"] < 0.5 * n * size:
-            raise Failure("iperf3 received %d of %d bytes" % (received["bytes"], n * size))
-        return number(received["bits_per_second"] / 1e9, "iperf3")
-    return bandwidth(measure, size)
+        with slow_wire(bench, *link) as (enter, addresses):
+            ends = list(zip(enter, addresses))
+            return iperf3_figure(size, n, ends[1], ends[0], bench.next_port())
+    return Figure(GBPS, measure, size, first=300)
 
 
 def fabric_row(bench, size, n):

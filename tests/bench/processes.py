@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Starting what is measured. Whatever ends badly or is late raises Failure: no figure comes of it."""
+import contextlib
 import os
 import re
 import signal
@@ -82,13 +83,28 @@ def wait_listening(process, port):
     until = time.monotonic() + 10
     while time.monotonic() < until:
         for family in ("tcp", "tcp6"):
-            with open("/proc/net/" + family, encoding="ascii") as f:
+            with open("/proc/%d/net/%s" % (process.pid, family), encoding="ascii") as f:
                 if re.search(r":%04X [0-9A-F]+:0000 0A" % port, f.read()):
                     return
         if process.poll() is not None:
             raise Failure("the server ended at once, status %d" % process.returncode)
         time.sleep(0.003)
     raise Failure("nothing listens on TCP port %d" % port)
+
+
+@contextlib.contextmanager
+def slow_wire(bench, delay_us, loss_ppm, mtu):
+    """Two hosts on a wire that delays and loses: the prefixes of commands that run on either, and their addresses."""
+    argv = ["unshare", "-rn", bench.program("bench_wire"), str(delay_us), str(loss_ppm), str(mtu)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as wire:
+        try:
+            pids = wire.stdout.readline().split()
+            if len(pids) != 2:
+                raise Failure("no wire: " + " ".join(argv))
+            enter = [["nsenter", "--preserve-credentials", "-U", "-n", "-t", pid] for pid in pids]
+            yield enter, ("10.88.0.1", "10.88.0.2")
+        finally:
+            wire.stdin.close()
 
 
 def number(text, what):

@@ -179,14 +179,14 @@ def parse_options():
     return parser.parse_args()
 
 
-def measure(options, rounds, seconds):
+def measure(options, rounds):
     """A guest of its own with two processors: both ends of a program poll."""
     with lab.Lab(options.build, False, 2) as laboratory:
-        return bench.run(*laboratory.rivals(), rounds, seconds, options.filter)
+        return bench.run(*laboratory.rivals(), rounds, options.filter)
 
 
 def run_bench(options):
-    rows = measure(options, options.bench, 2)
+    rows = measure(options, options.bench)
     if options.json:
         with open(options.json, "w") as file:
             json.dump([dict(zip(("name", "unit", "kernel", "udp", "udp_gain", "shm", "shm_gain"), row)) for row in rows], file, indent=1)
@@ -211,7 +211,7 @@ def main():
                 matrix.run_group(pair, group)
             pair.set_link()
         peer = laboratory.describe()
-    speeds = [] if options.oracle or options.filter else measure(options, 1, 1)
+    speeds = [] if options.oracle or options.filter else measure(options, 1)
     failed = matrix.summary()
     if options.report:
         report.write(options.report, peer, matrix, speeds)
