@@ -166,7 +166,9 @@ def rdma_core_tests(r, place, user):
                               "--gid", str(gid), "-v"], timeout=100)
     ran, skipped = (re.search(p, text) for p in (r"Ran (\d+) tests", r"OK \(skipped=(\d+)\)"))
     require(ran and skipped, "no summary")
-    require(int(ran[1]) - int(skipped[1]) >= 130, "of %s tests %s were skipped" % (ran[1], skipped[1]))
+    require(int(ran[1]) - int(skipped[1]) >= 132, "of %s tests %s were skipped" % (ran[1], skipped[1]))
+    for name in ("test_import_dm", "test_imported_rc_ex_rdma_write"):
+        require(re.search(name + r"\b[^.]*\.[^\n]*(\n[^\n]*)? ok$", text, re.M), name + " didn't pass")
 
 
 def perftest_refused(r, place, user):

@@ -317,6 +317,55 @@ static void multicast(void **state)
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
+/* One group on two interfaces: a member hears what comes on its own. */
+static void multicast_on_its_interface(void **state)
+{
+	union ibv_gid group = { .raw = { [10] = 0xff, [11] = 0xff, 239, 1, 2, 4 } };
+	struct ibv_ah_attr to_group = { .is_global = 1, .port_num = 1, .grh = { .dgid = group } };
+	struct ibv_ah_attr back = to_group;
+	struct rig *r = *state, other = { .ctx = rig_open("d0"), .buffer = r->buffer };
+	struct ibv_cq *cq = rig_cq(r, 8, NULL), *other_cq = rig_cq(&other, 8, NULL);
+	struct ibv_qp *here, *there;
+	struct ibv_send_wr wr = { .wr_id = 1,
+				  .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED };
+	struct ibv_send_wr *bad;
+	struct ibv_wc wc;
+
+	other.pd = ibv_alloc_pd(other.ctx);
+	other.mr = ibv_reg_mr(other.pd, other.buffer, RIG_BUFFER, RIG_ALL_ACCESS);
+	here = rig_qp(r, IBV_QPT_UD, cq, cq, NULL);
+	there = rig_qp(&other, IBV_QPT_UD, other_cq, other_cq, NULL);
+	rig_connect_self(here);
+	rig_connect_self(there);
+	must_run("ip route replace 239.0.0.0/8 dev lo");
+	assert_int_equal(ibv_attach_mcast(here, &group, 0), 0);
+	assert_int_equal(ibv_attach_mcast(there, &group, 0), 0);
+	assert_int_equal(rig_post_recv(r, here, 2, 4096, 200), 0);
+	assert_int_equal(rig_post_recv(&other, there, 3, 8192, 200), 0);
+	wr.wr.ud.ah = ibv_create_ah(r->pd, &to_group);
+	wr.wr.ud.remote_qpn = 0xffffff;
+	wr.wr.ud.remote_qkey = 0x1234;
+	assert_int_equal(ibv_post_send(here, &wr, &bad), 0);
+	rig_await_n(cq, 2);
+	assert_int_equal(ibv_destroy_ah(wr.wr.ud.ah), 0);
+	/* What it hears first is what it tells itself: 8 bytes. */
+	assert_int_equal(ibv_query_gid(other.ctx, 1, 0, &back.grh.dgid), 0);
+	wr.wr.ud.ah = ibv_create_ah(other.pd, &back);
+	wr.wr.ud.remote_qpn = there->qp_num;
+	wr.sg_list = &(struct ibv_sge){ (uintptr_t)other.buffer, 8, other.mr->lkey };
+	wr.num_sge = 1;
+	assert_int_equal(ibv_post_send(there, &wr, &bad), 0);
+	do
+		wc = rig_await(other_cq);
+	while (wc.opcode != IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, 48);
+	assert_int_equal(ibv_destroy_ah(wr.wr.ud.ah), 0);
+	assert_int_equal(ibv_destroy_qp(here), 0);
+	assert_int_equal(ibv_close_device(other.ctx), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
 /* A child that looks at everything and exits, or execs, leaves the parent's traffic alone. */
 static void fork_does_no_harm(void **state)
 {
@@ -442,6 +491,7 @@ int main(void)
 		TEST(query_returns_what_was_set),
 		TEST(datagrams),
 		TEST(multicast),
+		TEST(multicast_on_its_interface),
 		TEST(fork_does_no_harm),
 #ifndef __SANITIZE_THREAD__ /* which doesn't know threads of a forked child */
 		TEST(child_with_a_context_of_its_own),
@@ -453,5 +503,6 @@ int main(void)
 	};
 
 	rig_isolate();
+	namespace_add_link();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
