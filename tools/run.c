@@ -170,6 +170,15 @@ static int set_pcap(const char *value)
 	return 0;
 }
 
+/*
+ * A program built with gcc's -fsanitize=address refuses to start behind libraries that are preloaded. It
+ * works there all the same. Its user's own options come later in the list, and win.
+ */
+static void admit_sanitized_programs(void)
+{
+	env_list_add("ASAN_OPTIONS", "verify_asan_link_order=0", true);
+}
+
 /* In a build with a sanitizer, its runtime insists on being in front of everything. */
 static void preload_sanitizer(void)
 {
@@ -206,6 +215,7 @@ static int set_preload(void)
 	if (ret == 0)
 		ret = preload(paths_places, ARRAY_LEN(paths_places));
 	preload_sanitizer();
+	admit_sanitized_programs();
 	return ret;
 }
 

@@ -12,8 +12,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -21,8 +23,9 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-#define NODES "/dev/infiniband/rl_"
-#define CLASS "/sys/class/infiniband/rl_"
+#define NODES	"/dev/infiniband/rl_"
+#define CM_NODE "/dev/infiniband/rdma_cm"
+#define CLASS	"/sys/class/infiniband/rl_"
 /* What stands for a device's node: it exists, is a character device, and can be opened. */
 #define NODE "/dev/null"
 
@@ -74,21 +77,56 @@ static mode_t mode_of(int flags, va_list args)
 	return flags & (O_CREAT | __O_TMPFILE) ? va_arg(args, mode_t) : 0;
 }
 
-#define OPEN(function)                                          \
-	EXPORT int function(const char *path, int flags, ...)   \
-	{                                                       \
-		va_list args;                                   \
-		mode_t mode;                                    \
-		int fd = -2;                                    \
-                                                                \
-		va_start(args, flags);                          \
-		mode = mode_of(flags, args);                    \
-		va_end(args);                                   \
-		if (begins(path, CLASS))                        \
-			fd = open_ours(path, flags);            \
-		if (fd != -2)                                   \
-			return fd;                              \
-		return NEXT(function, node(path), flags, mode); \
+/* These only ask whether there is a connection manager, and mostly do without: told who asks to be. */
+static bool in_a_prober(void)
+{
+	static const char *const probers[] = { "libucs.so.0", "libfabric.so.1" };
+	const char *log = getenv("ROCELINK_LOG");
+	void *loaded = NULL;
+
+	if (log &&
+	    (strcmp(log, "info") == 0 || strcmp(log, "debug") == 0 || strcmp(log, "trace") == 0))
+		return false;
+	for (size_t i = 0; i < sizeof(probers) / sizeof(*probers) && !loaded; i++)
+		loaded = dlopen(probers[i], RTLD_LAZY | RTLD_NOLOAD);
+	if (loaded)
+		dlclose(loaded);
+	return loaded;
+}
+
+/* Programs of librdmacm are told no more than "No such file or directory". */
+static void explain_no_cm(void)
+{
+	static atomic_flag told = ATOMIC_FLAG_INIT;
+	int error = errno;
+
+	if (!in_a_prober() && !atomic_flag_test_and_set(&told))
+		fputs("rocelink: the program connects with librdmacm, which needs the kernel's "
+		      "connection manager (" CM_NODE "); this machine has none, and the adapter "
+		      "none of its own. Have the program connect over TCP if it can (perftest: "
+		      "without -R).\n",
+		      stderr);
+	errno = error;
+}
+
+#define OPEN(function)                                        \
+	EXPORT int function(const char *path, int flags, ...) \
+	{                                                     \
+		va_list args;                                 \
+		mode_t mode;                                  \
+		int fd = -2;                                  \
+                                                              \
+		va_start(args, flags);                        \
+		mode = mode_of(flags, args);                  \
+		va_end(args);                                 \
+		if (begins(path, CLASS))                      \
+			fd = open_ours(path, flags);          \
+		if (fd != -2)                                 \
+			return fd;                            \
+		fd = NEXT(function, node(path), flags, mode); \
+		if (fd < 0 && begins(path, CM_NODE))          \
+			explain_no_cm();                      \
+		return fd;                                    \
 	}
 
 OPEN(open)

@@ -66,7 +66,7 @@ def run_rows(selected, runner, tally, minutes):
         for row in selected:
             if row.place not in runner.world.places:
                 tally.skip(row, "no network namespaces here")
-            elif runner.sanitizer == "tsan" and row.name.startswith("ucx "):
+            elif runner.sanitizer == "tsan" and row.name.startswith(("ucx ", "open-mpi ", "mpich ")):
                 tally.skip(row, "UCX patches functions that the sanitizer intercepts")
             elif row.needs_root and "root" not in runner.world.users():
                 tally.skip(row, "not root")

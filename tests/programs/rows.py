@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 import expect
+import others
 import specials
 
 EVERYWHERE = "lo4 lo6 host4 host6 hostll net4 net6 netll jumbo4 jumboll only4 only6"
@@ -185,6 +186,11 @@ SPECIALS = [
     (specials.kill_one,             "host4",         "net4 lo6"),
     (specials.injected_faults,      "lo4",           "host6"),
     (specials.garbage,              "host4",         ""),
+    (others.open_mpi,               "",              "host4 lo4 root@lo6 root@net4"),
+    (others.mpich,                  "",              "host4 lo4 root@lo6 root@net4"),
+    (others.dapl,                   "",              "host4 lo4 net4 root@net4"),
+    (others.address_sanitizer,      "host4",         "root@lo4"),
+    (others.connection_manager,     "",              "host4"),
     (specials.garbage_minute,       "",              "host4 net6"),
 ]
 

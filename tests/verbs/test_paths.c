@@ -101,12 +101,49 @@ static void test_node(void **state)
 	unlink(name);
 }
 
+/* What is said on stderr while the connection manager's node is opened so often. */
+static void open_cm(unsigned times, char *said, size_t cap)
+{
+	int keep = dup(STDERR_FILENO), fds[2];
+	ssize_t n;
+
+	assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
+	fflush(stderr);
+	dup2(fds[1], STDERR_FILENO);
+	for (unsigned i = 0; i < times; i++)
+		no_file("/dev/infiniband/rdma_cm", O_RDWR, ENOENT);
+	fflush(stderr);
+	dup2(keep, STDERR_FILENO);
+	n = read(fds[0], said, cap - 1);
+	said[n > 0 ? n : 0] = '\0';
+	close(keep);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* A program of librdmacm learns once why it fails. */
+static void test_no_connection_manager(void **state)
+{
+	char said[1000];
+
+	(void)state;
+	if (access("/dev/infiniband/rdma_cm", F_OK) == 0)
+		skip(); /* a machine that has one */
+	open_cm(2, said, sizeof(said));
+	assert_non_null(strstr(said, "librdmacm"));
+	assert_non_null(strstr(said, "TCP"));
+	assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+	open_cm(1, said, sizeof(said));
+	assert_string_equal(said, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_files),
 		cmocka_unit_test(test_not_there),
 		cmocka_unit_test(test_node),
+		cmocka_unit_test(test_no_connection_manager),
 	};
 
 	rig_isolate();
