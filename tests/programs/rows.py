@@ -188,7 +188,7 @@ SPECIALS = [
     (specials.garbage,              "host4",         ""),
     (others.open_mpi,               "",              "host4 lo4 root@lo6 root@net4"),
     (others.mpich,                  "",              "host4 lo4 root@lo6 root@net4"),
-    (others.dapl,                   "",              "host4 lo4 net4 root@net4"),
+    (others.dapl,                   "",              "lo4 root@lo4"),
     (others.address_sanitizer,      "host4",         "root@lo4"),
     (others.connection_manager,     "",              "host4"),
     (specials.garbage_minute,       "",              "host4 net6"),
