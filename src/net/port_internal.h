@@ -2,11 +2,16 @@
 /*
  * The port's inside, shared by its files:
  *
- *   port.c        open, close, epoll          sockets.c     socket options, addresses, control
- * messages receive.c     bursts in, and whose        send.c        groups out flows.c connected
- * sockets           tx_sockets.c  one sending socket per UDP source port blocks.c      QPN blocks,
- * unix sockets    forward.c     bursts for other processes multicast.c   group membership report.c
- * counters of other processes
+ * - port.c: open, close, epoll
+ * - sockets.c: socket options, addresses, control messages
+ * - receive.c: bursts in, and whose
+ * - send.c: groups out
+ * - flows.c: connected sockets
+ * - tx_sockets.c: one sending socket per UDP source port
+ * - blocks.c: QPN blocks, unix sockets
+ * - forward.c: bursts for other processes
+ * - multicast.c: group membership
+ * - report.c: counters of other processes
  *
  * Everything that epoll may name (struct rx) lies in struct port itself, so that an event read
  * before its socket was closed still points at valid memory: fd is then -1.
