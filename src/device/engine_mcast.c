@@ -88,7 +88,7 @@ int engine_attach_mcast(struct engine *e, struct engine_qp *eqp, const struct gi
 		return ENOMEM;
 	if (!g)
 		ret = group_new(e, gid, ifindex, &g);
-	if (ret) {
+	if (!g) {
 		free(m);
 		return ret;
 	}
