@@ -146,9 +146,13 @@ static void test_many_ipv4(void **state)
 	many("192.0.2.1", "239.9.%d.%d");
 }
 
+/* Where the namespace has a limit of its own on what a socket's options take, it is made the small one of older
+ * kernels: a few hundred groups. */
 static void test_many_ipv6(void **state)
 {
 	(void)state;
+	if (!try_run("echo 20480 > /proc/sys/net/core/optmem_max"))
+		print_message("one socket may join as many groups here as are joined\n");
 	many("2001:db8::1", "ff05::%d:%d");
 }
 
