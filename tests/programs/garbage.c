@@ -12,6 +12,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
-enum { PACKET_MAX = 9000, BATCH = 32, SOCKETS = 8 };
+enum { PACKET_MAX = 9000, BATCH = 32, SOCKETS = 8, SEGMENTS = 64, BULK_MAX = 60000, READY = 16 };
 
 struct sender {
 	int fd;
@@ -72,9 +73,12 @@ static void bth(uint8_t *data, uint8_t opcode, uint32_t qpn)
 	put_be32(data + 8, random_u32() & 0xffffff);
 }
 
+/* Which the ICRC covers: segment k of one call leaves with k, all else with 0. */
+static uint16_t ipv4_id;
+
 static size_t seal(const struct path *path, uint8_t *data, size_t len)
 {
-	uint32_t icrc = htole32(icrc_compute(path, 0, data, len));
+	uint32_t icrc = htole32(icrc_compute(path, ipv4_id, data, len));
 
 	memcpy(data + len, &icrc, sizeof(icrc));
 	return len + ICRC_LEN;
@@ -253,6 +257,68 @@ static void send_batch(struct garbage *g, struct kind *kind, const struct sender
 	}
 }
 
+/* Packets of one kind and length, one behind the other. */
+struct ready {
+	const struct sender *from;
+	unsigned segments, seg_len;
+	uint8_t data[BULK_MAX];
+};
+
+static void make_ready(struct garbage *g, struct kind *kind, struct ready *r, bool bulk)
+{
+	uint8_t packet[PACKET_MAX];
+
+	r->from = kind->from_stranger ? &g->stranger : &g->peer[random_u32() % SOCKETS];
+	ipv4_id = 0;
+	r->seg_len = (unsigned)kind->make(g, &r->from->path, r->data);
+	r->seg_len += !r->seg_len;
+	r->segments = BULK_MAX / r->seg_len < SEGMENTS ? BULK_MAX / r->seg_len : SEGMENTS;
+	for (unsigned k = 1; k < r->segments; k++) {
+		ipv4_id = bulk ? (uint16_t)k : 0;
+		random_fill(packet, r->seg_len);
+		kind->make(g, &r->from->path, packet);
+		memcpy(r->data + k * r->seg_len, packet, r->seg_len);
+	}
+}
+
+static void send_bulk(struct garbage *g, struct kind *kind, struct ready *r)
+{
+	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(uint16_t))] = { 0 };
+	struct iovec iov = { r->data, (size_t)r->segments * r->seg_len };
+	struct msghdr msg = { .msg_name = &g->to,
+			      .msg_namelen = g->to_len,
+			      .msg_iov = &iov,
+			      .msg_iovlen = 1,
+			      .msg_control = control,
+			      .msg_controllen = sizeof(control) };
+	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
+	const uint16_t seg_len = (uint16_t)r->seg_len;
+
+	cmsg->cmsg_level = SOL_UDP;
+	cmsg->cmsg_type = UDP_SEGMENT;
+	cmsg->cmsg_len = CMSG_LEN(sizeof(seg_len));
+	memcpy(CMSG_DATA(cmsg), &seg_len, sizeof(seg_len));
+	if (sendmsg(r->from->fd, &msg, 0) > 0)
+		kind->sent += r->segments;
+}
+
+static void send_single(struct garbage *g, struct kind *kind, struct ready *r)
+{
+	struct mmsghdr messages[SEGMENTS] = { 0 };
+	struct iovec iov[SEGMENTS];
+	int n;
+
+	for (unsigned k = 0; k < r->segments; k++) {
+		iov[k] = (struct iovec){ r->data + k * r->seg_len, r->seg_len };
+		messages[k].msg_hdr = (struct msghdr){ .msg_name = &g->to,
+						       .msg_namelen = g->to_len,
+						       .msg_iov = &iov[k],
+						       .msg_iovlen = 1 };
+	}
+	n = sendmmsg(r->from->fd, messages, r->segments, 0);
+	kind->sent += n > 0 ? (uint64_t)n : 0;
+}
+
 static double now_s(void)
 {
 	struct timespec ts;
@@ -261,13 +327,37 @@ static double now_s(void)
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
 }
 
+static void trickle(struct garbage *g, double end)
+{
+	for (unsigned round = 0; now_s() < end; round++) {
+		struct kind *kind = &kinds[round % ARRAY_LEN(kinds)];
+
+		send_batch(g, kind,
+			   kind->from_stranger ? &g->stranger : &g->peer[random_u32() % SOCKETS]);
+	}
+}
+
+static void flood(struct garbage *g, double seconds, bool bulk)
+{
+	static struct ready ready[READY][ARRAY_LEN(kinds)];
+	double end;
+
+	for (size_t i = 0; i < READY * ARRAY_LEN(kinds); i++)
+		make_ready(g, &kinds[i % ARRAY_LEN(kinds)], &ready[0][i], bulk);
+	end = now_s() + seconds;
+	for (size_t i = 0; now_s() < end; i = (i + 1) % (READY * ARRAY_LEN(kinds)))
+		(bulk ? send_bulk : send_single)(g, &kinds[i % ARRAY_LEN(kinds)], &ready[0][i]);
+}
+
 int main(int argc, char **argv)
 {
 	struct garbage g = { 0 };
-	double end;
+	double seconds;
+	bool bulk;
 
-	if (argc != 6) {
-		fputs("usage: garbage TO PEER STRANGER QPN SECONDS\n", stderr);
+	bulk = argc == 7 && strcmp(argv[6], "bulk") == 0;
+	if (argc != 6 && !bulk && (argc != 7 || strcmp(argv[6], "single") != 0)) {
+		fputs("usage: garbage TO PEER STRANGER QPN SECONDS [bulk|single]\n", stderr);
 		return 2;
 	}
 	g.to_len = address_parse(argv[1], ROCE_UDP_PORT, &g.to, &g.to_gid);
@@ -275,13 +365,11 @@ int main(int argc, char **argv)
 		sender_open(&g, &g.peer[i], argv[2]);
 	sender_open(&g, &g.stranger, argv[3]);
 	g.qpn = (uint32_t)strtoul(argv[4], NULL, 16);
-	end = now_s() + atof(argv[5]);
-	for (unsigned round = 0; now_s() < end; round++) {
-		struct kind *kind = &kinds[round % ARRAY_LEN(kinds)];
-
-		send_batch(&g, kind,
-			   kind->from_stranger ? &g.stranger : &g.peer[random_u32() % SOCKETS]);
-	}
+	seconds = atof(argv[5]);
+	if (argc == 7)
+		flood(&g, seconds, bulk);
+	else
+		trickle(&g, now_s() + seconds);
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		printf("%s %llu\n", kinds[i].name, (unsigned long long)kinds[i].sent);
 	return 0;

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 import expect
+import floods
 import others
 import specials
 
@@ -192,6 +193,7 @@ SPECIALS = [
     (others.address_sanitizer,      "host4",         "root@lo4"),
     (others.connection_manager,     "",              "host4"),
     (specials.garbage_minute,       "",              "host4 net6"),
+    (floods.garbage_at_full_speed,  "",              "host4 net4"),
 ]
 
 

@@ -307,28 +307,29 @@ def resident(process):
         return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1])
 
 
+def garbage_source(r, place, user, qpn, seconds, *how):
+    """Garbage from the client's host to the server's."""
+    copy = os.path.join(r.tests, "garbage")
+    if not os.path.exists(copy):
+        shutil.copy(os.path.join(r.build, "tests", "garbage"), copy)
+        os.chmod(copy, 0o755)
+    stranger = "fd78::1" if ":" in place.client_gid else "10.78.0.1"
+    return r.start_plain(place.client, user, [copy, place.server_gid, place.client_gid, stranger, qpn, str(seconds), *how])
+
+
 def flood(r, place, user, seconds):
     """
     Two transfers: one verified, one whose server is a pure responder and the target of forged
     packets; garbage beside them. Both complete, and every reason is counted.
     """
-    host, device, gid = place.end(is_server=True)
-    client_host = place.client
+    host = place.end(is_server=True)[0]
     verified = r.start_pair("ibv_rc_pingpong", ["-c", "-s", "20000", "-n", "100000000"], place, user)
     target = r.start_pair("ib_write_bw", ["-D", str(seconds + 4), "-s", "8192"], place, user,
                           wrap=["stdbuf", "-oL"])
     qpn = target[0].wait_for(r"^ local address:.* QPN (0x[0-9a-f]+)", r.deadline(10))[1]
-    stranger = "fd78::1" if ":" in place.client_gid else "10.78.0.1"
-    garbage_tool = os.path.join(r.build, "tests", "garbage")
-    copy = os.path.join(r.tests, "garbage")
-    if not os.path.exists(copy):
-        with open(garbage_tool, "rb") as src, open(copy, "wb") as dst:
-            dst.write(src.read())
-        os.chmod(copy, 0o755)
     time.sleep(1)  # it has its buffers now
     before = resident(target[0])
-    source = r.start_plain(client_host, user, [copy, place.server_gid, place.client_gid, stranger,
-                                               qpn, str(seconds)])
+    source = garbage_source(r, place, user, qpn, seconds)
     source.wait(r.deadline(seconds + 10))
     require(r.sanitizer or resident(target[0]) <= before + 1024, "the flood made the memory of its target grow by %d KiB" %
             (resident(target[0]) - before))
