@@ -52,8 +52,8 @@ void requester_measured(struct qp *qp, uint32_t answered, uint64_t rtt_ns, uint6
 	uint32_t limit = WINDOW_MAX_BYTES / req->mtu;
 	uint64_t packets = 2 * answered * rtt_min_ns / rtt_ns;
 
-	/* On the same host the ring is all there is. */
-	if (qp->local_mtu)
+	/* On the same host what takes long is the peer, and its buffer is all there is. */
+	if (qp->path.local)
 		return;
 	if (rtt_min_ns < NEAR_NS || packets < req->window_near)
 		packets = req->window_near;
