@@ -43,7 +43,12 @@ int dev_pd_create(struct dev_context *ctx, struct ibv_pd **out)
 		return -ENOMEM;
 	}
 	dev_shared_add(ctx->file, DEV_SHARED_PD, &object->shared);
-	return name_new(ctx, object, out);
+	rc = name_new(ctx, object, out);
+	if (rc && dev_shared_destroy(ctx->file, &object->shared, "alloc_pd") == 0) {
+		dev_limit_give(ctx->dev, DEV_PD);
+		free(object);
+	}
+	return rc;
 }
 
 int dev_pd_import(struct dev_context *ctx, uint32_t handle, struct ibv_pd **out)
