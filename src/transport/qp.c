@@ -141,7 +141,7 @@ void qp_unbind(struct qp *qp)
 /* Back to RESET: what is posted is forgotten without a completion. */
 static void reset(struct qp *qp)
 {
-	retry_stop(qp);
+	retry_init(&qp->retry);
 	qp_unbind(qp);
 	responder_reset(qp);
 	atomic_store(&qp->sq.head, ring_tail(&qp->sq));

@@ -263,6 +263,20 @@ void sim_reincarnate(struct sim *s, uint32_t psn)
 	make_qps(s);
 }
 
+void sim_reconnect(struct sim *s)
+{
+	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
+
+	for (unsigned i = 0; i < 2; i++) {
+		s->node[i].n_send_wc = s->node[i].n_recv_wc = 0;
+		for (unsigned k = 0; k < s->node[i].n_qps; k++)
+			modify(&s->node[i].qp[k], &attr, 0, NULL, 0);
+	}
+	for (unsigned i = 0; i < 2; i++)
+		for (unsigned k = 0; k < s->node[i].n_qps; k++)
+			connect_qp(s, i, k);
+}
+
 static void check_canaries(const struct sim_node *n)
 {
 	uint8_t canary[SIM_CANARY];

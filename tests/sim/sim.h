@@ -98,6 +98,8 @@ bool sim_run(struct sim *s, uint64_t limit_ns);
 bool sim_idle(const struct sim *s);
 /* All QPs are destroyed, and others of the same numbers connected, with this PSN. */
 void sim_reincarnate(struct sim *s, uint32_t psn);
+/* All queue pairs through RESET and to each other again; what completed before is forgotten. */
+void sim_reconnect(struct sim *s);
 /* The packets sent last, if cfg.replay kept them, arrive once more. Returns how many. */
 unsigned sim_replay_history(struct sim *s);
 /* From a node to the other. */
