@@ -83,9 +83,12 @@ def wait_listening(process, port):
     until = time.monotonic() + 10
     while time.monotonic() < until:
         for family in ("tcp", "tcp6"):
-            with open("/proc/%d/net/%s" % (process.pid, family), encoding="ascii") as f:
-                if re.search(r":%04X [0-9A-F]+:0000 0A" % port, f.read()):
-                    return
+            try:
+                with open("/proc/%d/net/%s" % (process.pid, family), encoding="ascii") as f:
+                    if re.search(r":%04X [0-9A-F]+:0000 0A" % port, f.read()):
+                        return
+            except OSError:
+                pass # it has ended
         if process.poll() is not None:
             raise Failure("the server ended at once, status %d" % process.returncode)
         time.sleep(0.003)
