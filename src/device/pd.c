@@ -14,11 +14,8 @@ static int name_new(struct dev_context *ctx, struct dev_pd_object *object, struc
 {
 	struct dev_pd *pd = dev_zalloc(sizeof(*pd));
 
-	if (!pd) {
-		if (dev_shared_drop(ctx->file, &object->shared))
-			free(object);
+	if (!pd)
 		return -ENOMEM;
-	}
 	pd->ibv.context = &ctx->verbs.context;
 	pd->ibv.handle = object->shared.handle;
 	pd->object = object;
@@ -54,11 +51,17 @@ int dev_pd_create(struct dev_context *ctx, struct ibv_pd **out)
 int dev_pd_import(struct dev_context *ctx, uint32_t handle, struct ibv_pd **out)
 {
 	struct dev_shared *object;
+	int rc;
 
 	if (dev_refuse_forked(ctx))
 		return -EPERM;
 	object = dev_shared_find(ctx->file, DEV_SHARED_PD, handle, "import_pd");
-	return object ? name_new(ctx, (struct dev_pd_object *)object, out) : -ENOENT;
+	if (!object)
+		return -ENOENT;
+	rc = name_new(ctx, (struct dev_pd_object *)object, out);
+	if (rc && dev_shared_drop(ctx->file, object))
+		free(object);
+	return rc;
 }
 
 int dev_pd_check(const struct ibv_pd *pd, const char *call)
