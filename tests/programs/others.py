@@ -43,11 +43,12 @@ def remote_shell(r, place):
     return path
 
 
-def mpi_environment(place, transport):
-    """UCX with nothing but the adapter; both hosts call the device by one name."""
+def mpi_environment(r, place, transport):
+    """UCX with nothing but the adapter; both hosts call the device by one name. Open MPI's folder below TMPDIR belongs
+    to whoever was first."""
     _, device, gid = client_end(place)
     return {"UCX_TLS": transport + ",self", "UCX_NET_DEVICES": device + ":1", "UCX_IB_GID_INDEX": str(gid),
-            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+            "TMPDIR": r.open_dir, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
 def mpi(r, place, user, flavour, launcher, across, arguments=()):
@@ -59,7 +60,7 @@ def mpi(r, place, user, flavour, launcher, across, arguments=()):
     for transport in ("rc_v", "ud_v"):
         for ranks in (2, 4):
             argv = ["mpirun." + flavour, "-n", str(ranks)] + launcher + [binary] + list(arguments)
-            text = r.run(place.client, user, argv, env=mpi_environment(place, transport), timeout=60)
+            text = r.run(place.client, user, argv, env=mpi_environment(r, place, transport), timeout=60)
             require("%d ranks: all right" % ranks in text, "%s, %d ranks: not all right" % (transport, ranks))
 
 
