@@ -58,7 +58,12 @@ def play(build, path, pairs, iterations):
     began = time.monotonic()
     sides = start(build, path, pairs, iterations)
     met, all_there = time.monotonic(), all(one.process.poll() is None for one in sides)
-    total, largest = memory_kib(sides) if all_there else (0, 0)
+    total = largest = 0
+    try:
+        if all_there:
+            total, largest = memory_kib(sides)
+    except OSError: # one ended while they were measured: as if it hadn't been there
+        all_there = False
     wrong = []
     for number, one in enumerate(sides):
         status = one.end(max(0.1, met + FINISH_WITHIN_S - time.monotonic()))
