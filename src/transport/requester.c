@@ -16,7 +16,7 @@
  */
 #define NEAR_NS		 (100 * NS_PER_US)
 #define WINDOW_MAX_BYTES (4u << 20)
-/* The window, halved by a loss, is whole again after that many acknowledgements or half of it. */
+/* The window, halved by a loss, is whole again after at most half as many acknowledgements. */
 #define GROWTH 32
 
 uint32_t requester_packets(uint32_t len, uint32_t mtu)
