@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * The same as the other tests do within one process, between two: once through shared memory and once over
- * UDP (ROCELINK_PATH). The far end is a child, forked before anything is opened; both tell each other by
- * a socket what they need to know, and wait for each other there.
+ * UDP (ROCELINK_PATH).
  */
-#include "rig.h"
+#include "ends.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,202 +18,38 @@
 
 #define ROUNDS_BESIDE_POLLS 5
 
-#define FAR_AT 8192 /* where in the far buffer messages arrive */
-
-/* What one end tells the other. */
-struct hello {
-	uint32_t qpn, srqn, rkey, other_rkey;
-	uint64_t addr;
-};
-
-struct end {
-	struct rig *r;
-	int sock;
-	struct ibv_cq *cq;
-	struct ibv_qp *qp;
-	struct hello peer;
-};
-
-/* After a failed assertion cmocka goes on with the next test, in the child as well: that is the end of it. */
-static bool is_child;
-
-static void swap(struct end *e, struct hello mine)
-{
-	assert_int_equal(write(e->sock, &mine, sizeof(mine)), sizeof(mine));
-	assert_int_equal(recv(e->sock, &e->peer, sizeof(e->peer), MSG_WAITALL), sizeof(e->peer));
-}
-
-/* Both are here. */
-static void meet(struct end *e)
-{
-	struct hello peer = e->peer;
-
-	swap(e, peer);
-	e->peer = peer;
-}
-
-static void open_end(struct end *e, enum ibv_qp_type type)
-{
-	void *r;
-
-	assert_int_equal(rig_setup(&r), 0);
-	e->r = r;
-	e->cq = rig_cq(e->r, 64, NULL);
-	e->qp = rig_qp(e->r, type, e->cq, e->cq, NULL);
-}
-
-/* Patient, where the rig isn't: two processes and all that runs beside them share few processors. */
-static int to_rts(struct ibv_qp *qp)
-{
-	struct ibv_qp_attr attr = { .qp_state = IBV_QPS_SQD, .timeout = 17 };
-	int rc = rig_to_rts(qp);
-
-	if (rc || qp->qp_type == IBV_QPT_UC || qp->qp_type == IBV_QPT_UD)
-		return rc;
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
-	assert_int_equal(ibv_modify_qp(qp, &attr, IBV_QP_TIMEOUT), 0);
-	attr.qp_state = IBV_QPS_RTS;
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
-}
-
-static void join_with(struct end *e, uint32_t rkey, int (*rts)(struct ibv_qp *qp))
-{
-	swap(e,
-	     (struct hello){ .qpn = e->qp->qp_num, .rkey = rkey, .addr = (uintptr_t)e->r->buffer });
-	assert_int_equal(rig_to_init(e->qp), 0);
-	assert_int_equal(rig_to_rtr(e->qp, e->peer.qpn), 0);
-	assert_int_equal(rts(e->qp), 0);
-	meet(e);
-}
-
-static void join(struct end *e, uint32_t rkey)
-{
-	join_with(e, rkey, to_rts);
-}
-
-static void close_end(struct end *e)
-{
-	void *r = e->r;
-
-	/* Not before the peer has what it waits for. */
-	meet(e);
-	assert_int_equal(ibv_destroy_qp(e->qp), 0);
-	assert_int_equal(ibv_destroy_cq(e->cq), 0);
-	rig_teardown(&r);
-}
-
-typedef void side(struct end *e);
-
-static void run(side *near, side *far)
-{
-	int socks[2], status;
-	struct end e = { 0 };
-	pid_t child;
-
-	if (is_child)
-		_exit(1);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, socks), 0);
-	fflush(NULL);
-	child = fork();
-	assert_true(child >= 0);
-	is_child = child == 0;
-	e.sock = socks[is_child];
-	close(socks[!is_child]);
-	if (is_child) {
-		far(&e);
-		_exit(0);
-	}
-	near(&e);
-	close(e.sock);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_int_equal(status, 0);
-}
-
-static void fill(struct end *e, uint32_t offset, uint32_t len, unsigned seed)
-{
-	for (uint32_t i = 0; i < len; i++)
-		e->r->buffer[offset + i] = (uint8_t)(seed + i * 7);
-}
-
-static void expect_filled(struct end *e, uint32_t offset, uint32_t len, unsigned seed)
-{
-	for (uint32_t i = 0; i < len; i++)
-		if (e->r->buffer[offset + i] != (uint8_t)(seed + i * 7))
-			fail_msg("byte %u of %u is wrong", i, len);
-}
-
-/* One request from the start of the buffer to (or from) FAR_AT of the peer's. */
-static enum ibv_wc_status request(struct end *e, enum ibv_wr_opcode opcode, uint32_t len,
-				  uint32_t rkey, uint32_t imm_or_key, unsigned flags)
-{
-	struct ibv_sge sge = { (uintptr_t)e->r->buffer, len, e->r->mr->lkey };
-	struct ibv_send_wr wr = {
-		.sg_list = &sge,
-		.num_sge = 1,
-		.opcode = opcode,
-		.send_flags = IBV_SEND_SIGNALED | flags,
-		.imm_data = imm_or_key,
-	};
-	struct ibv_send_wr *bad;
-
-	if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
-		wr.wr.atomic.remote_addr = e->peer.addr + FAR_AT;
-		wr.wr.atomic.rkey = rkey;
-		wr.wr.atomic.compare_add = 5;
-		wr.wr.atomic.swap = 77;
-	} else {
-		wr.wr.rdma.remote_addr = e->peer.addr + FAR_AT;
-		wr.wr.rdma.rkey = rkey;
-	}
-	assert_int_equal(ibv_post_send(e->qp, &wr, &bad), 0);
-	return rig_await(e->cq).status;
-}
-
 static const uint32_t sizes[] = { 0, 1, 64, 1024, 1025, 5001, 32768, 50000 };
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static uint64_t word(struct end *e, uint32_t offset)
-{
-	uint64_t value;
-
-	memcpy(&value, e->r->buffer + offset, sizeof(value));
-	return value;
-}
-
-static void set_word(struct end *e, uint32_t offset, uint64_t value)
-{
-	memcpy(e->r->buffer + offset, &value, sizeof(value));
-}
-
 static void connected_near(struct end *e, enum ibv_qp_type type)
 {
-	open_end(e, type);
-	join(e, e->r->mr->rkey);
+	end_open(e, type);
+	end_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < SIZES; i++) {
-		fill(e, 0, sizes[i], i);
-		meet(e); /* the receives are there */
-		assert_int_equal(request(e, IBV_WR_SEND, sizes[i], 0, 0, 0), IBV_WC_SUCCESS);
-		assert_int_equal(request(e, IBV_WR_SEND_WITH_IMM, sizes[i], 0, htobe32(i), 0),
+		end_fill(e, 0, sizes[i], i);
+		end_meet(e); /* the receives are there */
+		assert_int_equal(end_request(e, IBV_WR_SEND, sizes[i], 0, 0, 0), IBV_WC_SUCCESS);
+		assert_int_equal(end_request(e, IBV_WR_SEND_WITH_IMM, sizes[i], 0, htobe32(i), 0),
 				 IBV_WC_SUCCESS);
-		meet(e);
-		assert_int_equal(request(e, IBV_WR_RDMA_WRITE, sizes[i], e->peer.rkey, 0, 0),
+		end_meet(e);
+		assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, sizes[i], e->peer.rkey, 0, 0),
 				 IBV_WC_SUCCESS);
-		assert_int_equal(request(e, IBV_WR_RDMA_WRITE_WITH_IMM, sizes[i], e->peer.rkey,
-					 htobe32(i), 0),
+		assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE_WITH_IMM, sizes[i], e->peer.rkey,
+					     htobe32(i), 0),
 				 IBV_WC_SUCCESS);
-		meet(e);
+		end_meet(e);
 	}
 }
 
 static void connected_far(struct end *e, enum ibv_qp_type type)
 {
-	open_end(e, type);
-	join(e, e->r->mr->rkey);
+	end_open(e, type);
+	end_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < SIZES; i++) {
 		memset(e->r->buffer, 0xee, RIG_BUFFER);
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(rig_post_recv(e->r, e->qp, 1, FAR_AT, 50000), 0);
-		meet(e);
+		end_meet(e);
 		for (int k = 0; k < 2; k++) {
 			struct ibv_wc wc = rig_await(e->cq);
 
@@ -224,13 +59,13 @@ static void connected_far(struct end *e, enum ibv_qp_type type)
 			if (k)
 				assert_int_equal(wc.imm_data, htobe32(i));
 		}
-		expect_filled(e, FAR_AT, sizes[i], i);
+		end_expect_filled(e, FAR_AT, sizes[i], i);
 		memset(e->r->buffer, 0xee, RIG_BUFFER);
-		meet(e);
+		end_meet(e);
 		assert_int_equal(rig_await(e->cq).opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-		expect_filled(e, FAR_AT, sizes[i], i);
+		end_expect_filled(e, FAR_AT, sizes[i], i);
 		assert_int_equal(e->r->buffer[FAR_AT + sizes[i]], 0xee);
-		meet(e);
+		end_meet(e);
 	}
 }
 
@@ -238,31 +73,32 @@ static void connected_far(struct end *e, enum ibv_qp_type type)
 static void rc_near(struct end *e)
 {
 	connected_near(e, IBV_QPT_RC);
-	meet(e);
+	end_meet(e);
 	for (unsigned i = 0; i < SIZES; i++) {
 		memset(e->r->buffer, 0, RIG_BUFFER);
-		assert_int_equal(request(e, IBV_WR_RDMA_READ, sizes[i], e->peer.rkey, 0, 0),
+		assert_int_equal(end_request(e, IBV_WR_RDMA_READ, sizes[i], e->peer.rkey, 0, 0),
 				 IBV_WC_SUCCESS);
-		expect_filled(e, 0, sizes[i], 99);
+		end_expect_filled(e, 0, sizes[i], 99);
 		assert_int_equal(e->r->buffer[sizes[i]], 0);
 	}
-	meet(e); /* the far word is 5 now */
-	meet(e);
-	assert_int_equal(request(e, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, e->peer.rkey, 0, 0),
+	end_meet(e); /* the far word is 5 now */
+	end_meet(e);
+	assert_int_equal(end_request(e, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, e->peer.rkey, 0, 0),
 			 IBV_WC_SUCCESS);
-	assert_int_equal(word(e, 0), 5);
-	assert_int_equal(request(e, IBV_WR_ATOMIC_CMP_AND_SWP, 8, e->peer.rkey, 0, 0),
+	assert_int_equal(end_word(e, 0), 5);
+	assert_int_equal(end_request(e, IBV_WR_ATOMIC_CMP_AND_SWP, 8, e->peer.rkey, 0, 0),
 			 IBV_WC_SUCCESS);
-	assert_int_equal(word(e, 0), 10); /* isn't 5: not swapped */
-	meet(e);
-	meet(e); /* it was looked at */
-	set_word(e, 0, 1234);
-	assert_int_equal(request(e, IBV_WR_ATOMIC_WRITE, 8, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
-	meet(e);
+	assert_int_equal(end_word(e, 0), 10); /* isn't 5: not swapped */
+	end_meet(e);
+	end_meet(e); /* it was looked at */
+	end_set_word(e, 0, 1234);
+	assert_int_equal(end_request(e, IBV_WR_ATOMIC_WRITE, 8, e->peer.rkey, 0, 0),
+			 IBV_WC_SUCCESS);
+	end_meet(e);
 	/* No receive, then a wrong key. */
-	assert_int_equal(request(e, IBV_WR_RDMA_WRITE, 8, e->peer.rkey ^ 0x1100, 0, 0),
+	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 8, e->peer.rkey ^ 0x1100, 0, 0),
 			 IBV_WC_REM_ACCESS_ERR);
-	close_end(e);
+	end_close(e);
 }
 
 static void rc_far(struct end *e)
@@ -270,44 +106,44 @@ static void rc_far(struct end *e)
 	struct ibv_async_event event;
 
 	connected_far(e, IBV_QPT_RC);
-	fill(e, FAR_AT, 50000, 99);
-	meet(e);
-	meet(e);
-	set_word(e, FAR_AT, 5);
-	meet(e);
-	meet(e);
-	assert_int_equal(word(e, FAR_AT), 10);
-	meet(e);
-	meet(e);
-	assert_int_equal(word(e, FAR_AT), 1234);
+	end_fill(e, FAR_AT, 50000, 99);
+	end_meet(e);
+	end_meet(e);
+	end_set_word(e, FAR_AT, 5);
+	end_meet(e);
+	end_meet(e);
+	assert_int_equal(end_word(e, FAR_AT), 10);
+	end_meet(e);
+	end_meet(e);
+	assert_int_equal(end_word(e, FAR_AT), 1234);
 	event = rig_await_event(e->r->ctx, IBV_EVENT_QP_ACCESS_ERR);
 	assert_ptr_equal(event.element.qp, e->qp);
 	ibv_ack_async_event(&event);
-	close_end(e);
+	end_close(e);
 }
 
 static void rc(void **state)
 {
 	(void)state;
-	run(rc_near, rc_far);
+	ends_play(rc_near, rc_far);
 }
 
 static void uc_near(struct end *e)
 {
 	connected_near(e, IBV_QPT_UC);
-	close_end(e);
+	end_close(e);
 }
 
 static void uc_far(struct end *e)
 {
 	connected_far(e, IBV_QPT_UC);
-	close_end(e);
+	end_close(e);
 }
 
 static void uc(void **state)
 {
 	(void)state;
-	run(uc_near, uc_far);
+	ends_play(uc_near, uc_far);
 }
 
 static void ud_send(struct end *e, struct ibv_ah *ah, uint32_t qpn)
@@ -332,56 +168,57 @@ static void ud_near(struct end *e)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1 };
 
-	open_end(e, IBV_QPT_UD);
-	join(e, 0);
+	end_open(e, IBV_QPT_UD);
+	end_join(e, 0);
 	assert_int_equal(ibv_query_gid(e->r->ctx, 1, 0, &attr.grh.dgid), 0);
-	fill(e, 0, 600, 3);
+	end_fill(e, 0, 600, 3);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 9, FAR_AT, 700), 0);
-	meet(e);
+	end_meet(e);
 	ud_send(e, ibv_create_ah(e->r->pd, &attr), e->peer.qpn);
 	assert_int_equal(rig_await(e->cq).src_qp, e->peer.qpn);
-	expect_filled(e, FAR_AT + 40, 600, 4);
-	close_end(e);
+	end_expect_filled(e, FAR_AT + 40, 600, 4);
+	end_close(e);
 }
 
 static void ud_far(struct end *e)
 {
 	struct ibv_wc wc;
 
-	open_end(e, IBV_QPT_UD);
-	join(e, 0);
+	end_open(e, IBV_QPT_UD);
+	end_join(e, 0);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 9, FAR_AT, 700), 0);
-	meet(e);
+	end_meet(e);
 	wc = rig_await(e->cq);
 	assert_int_equal(wc.byte_len, 640);
 	assert_int_equal(wc.src_qp, e->peer.qpn);
-	expect_filled(e, FAR_AT + 40, 600, 3);
-	fill(e, 0, 600, 4);
+	end_expect_filled(e, FAR_AT + 40, 600, 3);
+	end_fill(e, 0, 600, 4);
 	ud_send(e,
 		ibv_create_ah_from_wc(e->r->pd, &wc, (struct ibv_grh *)(e->r->buffer + FAR_AT), 1),
 		wc.src_qp);
-	close_end(e);
+	end_close(e);
 }
 
 static void ud(void **state)
 {
 	(void)state;
-	run(ud_near, ud_far);
+	ends_play(ud_near, ud_far);
 }
 
 /* A type 2 window of the far end, until a SEND takes it away. */
 static void window_near(struct end *e)
 {
-	open_end(e, IBV_QPT_RC);
-	join(e, 0);
-	swap(e, (struct hello){ .qpn = e->qp->qp_num });
-	fill(e, 0, 64, 8);
-	assert_int_equal(request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
-	assert_int_equal(request(e, IBV_WR_SEND_WITH_INV, 8, 0, e->peer.rkey, 0), IBV_WC_SUCCESS);
-	meet(e);
-	assert_int_equal(request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0),
+	end_open(e, IBV_QPT_RC);
+	end_join(e, 0);
+	end_swap(e, (struct hello){ .qpn = e->qp->qp_num });
+	end_fill(e, 0, 64, 8);
+	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
+	assert_int_equal(end_request(e, IBV_WR_SEND_WITH_INV, 8, 0, e->peer.rkey, 0),
+			 IBV_WC_SUCCESS);
+	end_meet(e);
+	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0),
 			 IBV_WC_REM_ACCESS_ERR);
-	close_end(e);
+	end_close(e);
 }
 
 static void window_far(struct end *e)
@@ -390,8 +227,8 @@ static void window_far(struct end *e)
 	struct ibv_mr *mr;
 	struct ibv_wc wc;
 
-	open_end(e, IBV_QPT_RC);
-	join(e, 0);
+	end_open(e, IBV_QPT_RC);
+	end_join(e, 0);
 	mr = ibv_reg_mr(e->r->pd, e->r->buffer, RIG_BUFFER,
 			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	wr.bind_mw.mw = ibv_alloc_mw(e->r->pd, IBV_MW_TYPE_2);
@@ -401,13 +238,13 @@ static void window_far(struct end *e)
 	assert_int_equal(ibv_post_send(e->qp, &wr, &bad), 0);
 	rig_await_n(e->cq, 1);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 1, 0, 64), 0);
-	swap(e, (struct hello){ .rkey = wr.bind_mw.rkey, .addr = (uintptr_t)e->r->buffer });
+	end_swap(e, (struct hello){ .rkey = wr.bind_mw.rkey, .addr = (uintptr_t)e->r->buffer });
 	wc = rig_await(e->cq);
 	assert_true(wc.wc_flags & IBV_WC_WITH_INV);
 	assert_int_equal(wc.invalidated_rkey, wr.bind_mw.rkey);
-	expect_filled(e, FAR_AT, 64, 8);
-	meet(e);
-	meet(e); /* the refused write */
+	end_expect_filled(e, FAR_AT, 64, 8);
+	end_meet(e);
+	end_meet(e); /* the refused write */
 	assert_int_equal(ibv_dealloc_mw(wr.bind_mw.mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
@@ -415,7 +252,7 @@ static void window_far(struct end *e)
 static void window(void **state)
 {
 	(void)state;
-	run(window_near, window_far);
+	ends_play(window_near, window_far);
 }
 
 static struct ibv_qp *xrc_qp(struct end *e, enum ibv_qp_type type, struct ibv_xrcd *xrcd)
@@ -444,20 +281,20 @@ static void xrc_near(struct end *e)
 	struct ibv_send_wr *bad;
 	struct ibv_qp *initiator;
 
-	open_end(e, IBV_QPT_RC);
+	end_open(e, IBV_QPT_RC);
 	initiator = xrc_qp(e, IBV_QPT_XRC_SEND, NULL);
 	sge = (struct ibv_sge){ (uintptr_t)e->r->buffer, 3000, e->r->mr->lkey };
-	swap(e, (struct hello){ .qpn = initiator->qp_num });
+	end_swap(e, (struct hello){ .qpn = initiator->qp_num });
 	assert_int_equal(rig_to_init(initiator), 0);
 	assert_int_equal(rig_to_rtr(initiator, e->peer.qpn), 0);
-	assert_int_equal(to_rts(initiator), 0);
-	fill(e, 0, 3000, 21);
-	meet(e);
+	assert_int_equal(end_to_rts(initiator), 0);
+	end_fill(e, 0, 3000, 21);
+	end_meet(e);
 	wr.qp_type.xrc.remote_srqn = e->peer.srqn;
 	assert_int_equal(ibv_post_send(initiator, &wr, &bad), 0);
 	rig_await_n(e->cq, 1);
 	assert_int_equal(ibv_destroy_qp(initiator), 0);
-	close_end(e);
+	end_close(e);
 }
 
 static void xrc_far(struct end *e)
@@ -479,7 +316,7 @@ static void xrc_far(struct end *e)
 	struct ibv_srq *srq;
 	uint32_t srqn;
 
-	open_end(e, IBV_QPT_RC);
+	end_open(e, IBV_QPT_RC);
 	attr.pd = e->r->pd;
 	attr.cq = e->cq;
 	attr.xrcd = ibv_open_xrcd(e->r->ctx, &xrcd_attr);
@@ -487,38 +324,38 @@ static void xrc_far(struct end *e)
 	assert_non_null(srq);
 	assert_int_equal(ibv_get_srq_num(srq, &srqn), 0);
 	target = xrc_qp(e, IBV_QPT_XRC_RECV, attr.xrcd);
-	swap(e, (struct hello){ .qpn = target->qp_num, .srqn = srqn });
+	end_swap(e, (struct hello){ .qpn = target->qp_num, .srqn = srqn });
 	assert_int_equal(rig_to_init(target), 0);
 	assert_int_equal(rig_to_rtr(target, e->peer.qpn), 0);
 	sge = (struct ibv_sge){ (uintptr_t)e->r->buffer + FAR_AT, 4096, e->r->mr->lkey };
 	recv.sg_list = &sge;
 	assert_int_equal(ibv_post_srq_recv(srq, &recv, &bad), 0);
-	meet(e);
+	end_meet(e);
 	assert_int_equal(rig_await(e->cq).wr_id, 6);
-	expect_filled(e, FAR_AT, 3000, 21);
+	end_expect_filled(e, FAR_AT, 3000, 21);
 	assert_int_equal(ibv_destroy_srq(srq), 0);
 	assert_int_equal(ibv_destroy_qp(target), 0);
 	assert_int_equal(ibv_close_xrcd(attr.xrcd), 0);
-	close_end(e);
+	end_close(e);
 }
 
 static void xrc(void **state)
 {
 	(void)state;
-	run(xrc_near, xrc_far);
+	ends_play(xrc_near, xrc_far);
 }
 
 /* Asked for solicited completions, the channel keeps still at others, and stamps are in their order. */
 static void solicited_near(struct end *e)
 {
-	open_end(e, IBV_QPT_RC);
-	join(e, 0);
-	assert_int_equal(request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
-	assert_int_equal(request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
-	meet(e);
-	meet(e);
-	assert_int_equal(request(e, IBV_WR_SEND, 8, 0, 0, IBV_SEND_SOLICITED), IBV_WC_SUCCESS);
-	close_end(e);
+	end_open(e, IBV_QPT_RC);
+	end_join(e, 0);
+	assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+	assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+	end_meet(e);
+	end_meet(e);
+	assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, IBV_SEND_SOLICITED), IBV_WC_SUCCESS);
+	end_close(e);
 }
 
 static void solicited_far(struct end *e)
@@ -533,7 +370,7 @@ static void solicited_far(struct end *e)
 	struct ibv_cq *told;
 	void *context;
 
-	open_end(e, IBV_QPT_RC);
+	end_open(e, IBV_QPT_RC);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	attr.channel = ibv_create_comp_channel(e->r->ctx);
 	cq = ibv_create_cq_ex(e->r->ctx, &attr);
@@ -543,10 +380,10 @@ static void solicited_far(struct end *e)
 	assert_int_equal(rig_to_init(e->qp), 0);
 	for (uint64_t i = 0; i < 3; i++)
 		assert_int_equal(rig_post_recv(e->r, e->qp, i, FAR_AT, 64), 0);
-	join(e, 0);
-	meet(e); /* two have arrived */
+	end_join(e, 0);
+	end_meet(e); /* two have arrived */
 	assert_false(rig_readable(attr.channel->fd, 0));
-	meet(e);
+	end_meet(e);
 	assert_int_equal(ibv_get_cq_event(attr.channel, &told, &context), 0);
 	assert_ptr_equal(told, ibv_cq_ex_to_cq(cq));
 	ibv_ack_cq_events(told, 1);
@@ -562,7 +399,7 @@ static void solicited_far(struct end *e)
 	assert_int_equal(ibv_next_poll(cq), ENOENT);
 	ibv_end_poll(cq);
 	assert_true(raw && wall > raw);
-	meet(e);
+	end_meet(e);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 	assert_int_equal(ibv_destroy_comp_channel(attr.channel), 0);
@@ -571,7 +408,7 @@ static void solicited_far(struct end *e)
 static void solicited(void **state)
 {
 	(void)state;
-	run(solicited_near, solicited_far);
+	ends_play(solicited_near, solicited_far);
 }
 
 /* Device memory and memory on demand at the far end. */
@@ -584,17 +421,17 @@ static void special_near(struct end *e)
 				  .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_send_wr *bad;
 
-	open_end(e, IBV_QPT_RC);
-	join(e, 0);
-	swap(e, (struct hello){ 0 });
+	end_open(e, IBV_QPT_RC);
+	end_join(e, 0);
+	end_swap(e, (struct hello){ 0 });
 	sge = (struct ibv_sge){ (uintptr_t)e->r->buffer, 64, e->r->mr->lkey };
-	fill(e, 0, 64, 30);
-	assert_int_equal(request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
+	end_fill(e, 0, 64, 30);
+	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
 	wr.wr.rdma.remote_addr = 128; /* zero-based */
 	wr.wr.rdma.rkey = e->peer.other_rkey;
 	assert_int_equal(ibv_post_send(e->qp, &wr, &bad), 0);
 	rig_await_n(e->cq, 1);
-	close_end(e);
+	end_close(e);
 }
 
 static void special_far(struct end *e)
@@ -603,8 +440,8 @@ static void special_far(struct end *e)
 	struct ibv_mr *demand, *device;
 	struct ibv_dm *dm;
 
-	open_end(e, IBV_QPT_RC);
-	join(e, 0);
+	end_open(e, IBV_QPT_RC);
+	end_join(e, 0);
 	demand = ibv_reg_mr(e->r->pd, NULL, SIZE_MAX, RIG_ALL_ACCESS | IBV_ACCESS_ON_DEMAND);
 	dm = ibv_alloc_dm(e->r->ctx, &attr);
 	device = ibv_reg_dm_mr(e->r->pd, dm, 0, 256,
@@ -612,13 +449,13 @@ static void special_far(struct end *e)
 				       IBV_ACCESS_REMOTE_WRITE);
 	assert_non_null(demand);
 	assert_non_null(device);
-	swap(e, (struct hello){ .rkey = demand->rkey,
-				.other_rkey = device->rkey,
-				.addr = (uintptr_t)e->r->buffer });
-	meet(e);
-	expect_filled(e, FAR_AT, 64, 30);
+	end_swap(e, (struct hello){ .rkey = demand->rkey,
+				    .other_rkey = device->rkey,
+				    .addr = (uintptr_t)e->r->buffer });
+	end_meet(e);
+	end_expect_filled(e, FAR_AT, 64, 30);
 	assert_int_equal(ibv_memcpy_from_dm(e->r->buffer, dm, 128, 64), 0);
-	expect_filled(e, 0, 64, 30);
+	end_expect_filled(e, 0, 64, 30);
 	assert_int_equal(ibv_dereg_mr(demand), 0);
 	assert_int_equal(ibv_dereg_mr(device), 0);
 	assert_int_equal(ibv_free_dm(dm), 0);
@@ -627,7 +464,7 @@ static void special_far(struct end *e)
 static void special_regions(void **state)
 {
 	(void)state;
-	run(special_near, special_far);
+	ends_play(special_near, special_far);
 }
 
 /* The far process ends without a word: a completion tells. */
@@ -636,8 +473,8 @@ static void death_near(struct end *e)
 	struct ibv_wc wc;
 	void *r;
 
-	open_end(e, IBV_QPT_RC);
-	join_with(e, 0, rig_to_rts);
+	end_open(e, IBV_QPT_RC);
+	end_join_impatient(e, 0);
 	/* Its end of the socket goes with it. */
 	assert_int_equal(read(e->sock, &wc, 1), 0);
 	assert_int_equal(rig_post_send(e->r, e->qp, 1, 0, 8, IBV_SEND_SIGNALED), 0);
@@ -651,15 +488,15 @@ static void death_near(struct end *e)
 
 static void death_far(struct end *e)
 {
-	open_end(e, IBV_QPT_RC);
-	join_with(e, 0, rig_to_rts);
+	end_open(e, IBV_QPT_RC);
+	end_join_impatient(e, 0);
 	_exit(0);
 }
 
 static void death(void **state)
 {
 	(void)state;
-	run(death_near, death_far);
+	ends_play(death_near, death_far);
 }
 
 static uint64_t now_ms(void)
@@ -700,58 +537,58 @@ static void event_beside_polls_near(struct end *e)
 	struct ibv_cq *cq;
 	pthread_t waiter;
 
-	open_end(e, IBV_QPT_UC);
+	end_open(e, IBV_QPT_UC);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	channel = ibv_create_comp_channel(e->r->ctx);
 	cq = rig_cq(e->r, 16, channel);
 	e->qp = rig_qp(e->r, IBV_QPT_UC, e->cq, cq, NULL);
-	join(e, e->r->mr->rkey);
+	end_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < ROUNDS_BESIDE_POLLS; i++) {
 		e->r->buffer[FAR_AT] = 0;
 		assert_int_equal(rig_post_recv(e->r, e->qp, i, FAR_AT, 64), 0);
 		assert_int_equal(ibv_req_notify_cq(cq, 0), 0);
 		assert_int_equal(pthread_create(&waiter, NULL, await_event, channel), 0);
 		poll_for_a_while(e);
-		meet(e); /* the far end writes */
+		end_meet(e); /* the far end writes */
 		do
 			poll_for_a_while(e);
 		while (!*(volatile uint8_t *)(e->r->buffer + FAR_AT));
 		/* Nobody polls any more, and the background thread has seen that. */
 		usleep(10000);
-		meet(e); /* and sends */
+		end_meet(e); /* and sends */
 		clock_gettime(CLOCK_REALTIME, &end);
 		end.tv_sec += 10;
 		assert_int_equal(pthread_timedjoin_np(waiter, NULL, &end), 0);
 		assert_int_equal(rig_await(cq).wr_id, i);
 	}
-	meet(e);
+	end_meet(e);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
 	e->qp = rig_qp(e->r, IBV_QPT_UC, e->cq, e->cq, NULL);
-	close_end(e);
+	end_close(e);
 }
 
 static void event_beside_polls_far(struct end *e)
 {
-	open_end(e, IBV_QPT_UC);
+	end_open(e, IBV_QPT_UC);
 	e->r->buffer[0] = 1;
-	join(e, e->r->mr->rkey);
+	end_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < ROUNDS_BESIDE_POLLS; i++) {
-		meet(e);
-		assert_int_equal(request(e, IBV_WR_RDMA_WRITE, 1, e->peer.rkey, 0, 0),
+		end_meet(e);
+		assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 1, e->peer.rkey, 0, 0),
 				 IBV_WC_SUCCESS);
-		meet(e);
-		assert_int_equal(request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+		end_meet(e);
+		assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
 	}
-	meet(e);
-	close_end(e);
+	end_meet(e);
+	end_close(e);
 }
 
 static void event_beside_polls(void **state)
 {
 	(void)state;
-	run(event_beside_polls_near, event_beside_polls_far);
+	ends_play(event_beside_polls_near, event_beside_polls_far);
 }
 
 #define TEST(name) cmocka_unit_test(name)
