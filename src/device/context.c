@@ -46,6 +46,7 @@ static void after_fork_in_child(void)
 	dev_list_abandon_contexts();
 	dev_list_unlock();
 	mr_fault_fork_lock(false);
+	xrc_abandon();
 	xrc_fork_lock(false);
 	pthread_mutex_unlock(&open_lock);
 }

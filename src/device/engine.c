@@ -455,6 +455,11 @@ bool engine_owns_qpn(const struct engine *e, uint32_t qpn)
 	return qp_table_owns(&e->qps, qpn);
 }
 
+int engine_own_block(struct engine *e, uint32_t i)
+{
+	return qp_table_block(&e->qps, e->port, i, engine_random(NULL));
+}
+
 struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn)
 {
 	return qp_table_find(&e->qps, qpn);

@@ -51,6 +51,18 @@ void engine_remove_qp(struct engine *e, struct engine_qp *eqp);
 /* Is the number in one of this process's blocks? Under the lock. */
 bool engine_owns_qpn(const struct engine *e, uint32_t qpn);
 struct engine_qp *engine_find_qp(struct engine *e, uint32_t qpn); /* under the lock */
+/* The i-th block of numbers that this process owns, claimed at need; or -errno. Under the lock. */
+int engine_own_block(struct engine *e, uint32_t i);
+
+/*
+ * Send a message to the process that owns a block, to xrc_relay_receive() there: in order, and at once or
+ * when that process takes it, if that is within ENGINE_RELAY_WAIT_NS. 0, or -errno (-ECONNREFUSED: there
+ * is none). Under the lock.
+ */
+#define ENGINE_RELAY_WAIT_NS (20 * NS_PER_SEC)
+int engine_relay(struct engine *e, unsigned block, const void *data, size_t len);
+/* Does one still wait? */
+bool engine_relay_waits(const struct engine *e, unsigned block);
 
 /* RTR and beyond for a connected QP: tell the port which flow to expect; and take that back. Under
  * the lock. */
@@ -67,6 +79,8 @@ int engine_attach_mcast(struct engine *e, struct engine_qp *eqp, const struct gi
 int engine_detach_mcast(struct engine *e, struct engine_qp *eqp, const struct gid *group,
 			unsigned ifindex);
 
+/* Have this QP served by the step under way, or the next. Under the lock. */
+void engine_make_ready(struct engine *e, struct engine_qp *eqp);
 /* Something was posted to, or changed on, this QP: have it served. Without the lock or with it. */
 void engine_kick(struct engine *e, struct engine_qp *eqp);
 
@@ -84,7 +98,7 @@ bool engine_driver_waits_for(const struct engine *e, const void *channel);
 uint64_t engine_now_ns(void); /* CLOCK_MONOTONIC */
 
 /* A deadline of something that isn't a queue pair. Zeroed but for `ring`, which is called once, under
- * the lock, and may set no alarm but this one. All under the lock. */
+ * the lock, and may set alarms, later than now. All under the lock. */
 struct engine_alarm {
 	struct engine_alarm *next;
 	uint64_t due_ns; /* 0: not set */

@@ -33,14 +33,20 @@ uint64_t engine_alarms_next(const struct engine *e)
 	return next;
 }
 
+static struct engine_alarm *find_due(struct engine *e)
+{
+	struct engine_alarm *a = e->alarms;
+
+	while (a && a->due_ns > e->now_ns)
+		a = a->next;
+	return a;
+}
+
 void engine_alarms_ring(struct engine *e)
 {
-	struct engine_alarm *a, *next;
+	struct engine_alarm *a;
 
-	for (a = e->alarms; a; a = next) {
-		next = a->next;
-		if (a->due_ns > e->now_ns)
-			continue;
+	while ((a = find_due(e))) {
 		engine_alarm_cancel(e, a);
 		a->ring(a);
 	}

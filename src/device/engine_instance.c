@@ -37,6 +37,7 @@ static void memory_gone(const struct mr *mr, const void *address)
 
 static void engine_free(struct engine *e)
 {
+	engine_relay_close(e);
 	qp_table_destroy(&e->qps, e->port);
 	timers_destroy(&e->timers);
 	mem_destroy(&e->mem);

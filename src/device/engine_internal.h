@@ -42,6 +42,9 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	struct qp_table qps;
 	struct timers timers;
 	struct engine_alarm *alarms;
+	struct relay_message *relay_messages; /* that wait; engine_relay.c */
+	struct engine_alarm relay_alarm;
+	uint64_t relay_pause_ns;
 	struct mcast_group *groups;
 	uint64_t now_ns;	    /* of the step under way */
 	uint32_t empty_polls;	    /* in a row */
@@ -115,8 +118,6 @@ void engine_transmit(struct engine *e);
 /* engine_receive.c; arg is the engine. */
 extern const struct port_callbacks engine_port_callbacks;
 void engine_deliver_burst(void *arg, const struct burst *burst);
-/* Under the lock: have this QP served by the step. */
-void engine_make_ready(struct engine *e, struct engine_qp *eqp);
 /* For how long replies may wait for the program's answer, which takes them along. */
 #define DEFER_SOON_NS	 (100 * NS_PER_US) /* a program that watches memory, or polls now and then */
 #define DEFER_POLLING_NS NS_PER_MS	   /* a loop: its next poll sends them */
@@ -170,6 +171,8 @@ bool lanes_put(void *engine, const struct path *path, const uint8_t *data, uint3
 void lanes_publish(struct engine *e);
 /* Before sleeping: false, there is something to do. */
 bool lanes_sleep(struct engine *e);
+
+void engine_relay_close(struct engine *e);
 
 int engine_thread_start(struct engine *e);
 void engine_thread_stop(struct engine *e);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "device/engine_internal.h"
+#include "device/xrc.h"
 
 static enum drop deliver_multicast(struct engine *e, const struct packet *pkt,
 				   const struct path *path)
@@ -91,6 +92,11 @@ static void receive_burst(void *arg, const struct burst *burst)
 		engine_deliver_burst(e, burst);
 }
 
+static void relayed(void *arg, const uint8_t *data, size_t len)
+{
+	xrc_relay_receive(arg, data, len);
+}
+
 static void port_dropped(void *arg, enum drop reason, unsigned packets)
 {
 	struct engine *e = arg;
@@ -106,6 +112,7 @@ static size_t report(void *arg, char *text, size_t cap)
 const struct port_callbacks engine_port_callbacks = {
 	.receive = receive_burst,
 	.is_local_qpn = is_local_qpn,
+	.relayed = relayed,
 	.report = report,
 	.dropped = port_dropped,
 };

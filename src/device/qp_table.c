@@ -59,6 +59,13 @@ void qp_table_remove(struct qp_table *t, struct engine_qp *eqp)
 	t->live--;
 }
 
+int qp_table_block(struct qp_table *t, struct port *port, uint32_t i, uint64_t random)
+{
+	int ret = i < t->n_owned ? 0 : grow(t, port, random);
+
+	return ret ? ret : t->owned[i];
+}
+
 void qp_table_destroy(struct qp_table *t, struct port *port)
 {
 	for (uint32_t i = 0; i < t->n_owned; i++) {

@@ -36,6 +36,8 @@ static inline struct engine_qp *qp_table_find(const struct qp_table *t, uint32_t
 /* Enter the QP under a new number, its qp.qpn; claims a block of the port at need. 0 or -errno. */
 int qp_table_add(struct qp_table *t, struct port *port, struct engine_qp *eqp, uint64_t random);
 void qp_table_remove(struct qp_table *t, struct engine_qp *eqp);
+/* The number of the i-th block, claimed at need (i at most their count); or -errno. */
+int qp_table_block(struct qp_table *t, struct port *port, uint32_t i, uint64_t random);
 /* Give all blocks back; the table must be empty of QPs. */
 void qp_table_destroy(struct qp_table *t, struct port *port);
 

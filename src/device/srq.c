@@ -27,6 +27,16 @@ static int check(const struct ibv_srq_attr *attr)
 	return 0;
 }
 
+static void discard(struct dev_srq *srq)
+{
+	recv_queue_destroy(&srq->rq);
+	pthread_mutex_destroy(&srq->post_lock);
+	pthread_mutex_destroy(&srq->ibv.mutex);
+	pthread_cond_destroy(&srq->ibv.cond);
+	dev_limit_give(srq->ctx->dev, DEV_SRQ);
+	free(srq);
+}
+
 int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr *attr,
 		   struct dev_xrcd *xrcd, struct dev_cq *cq, struct ibv_srq **out)
 {
@@ -69,12 +79,15 @@ int dev_srq_create(struct ibv_pd *ibv_pd, void *srq_context, struct ibv_srq_attr
 	attr->max_sge = srq->rq.max_sge;
 	srq->rq.cq = srq->cq = cq;
 	srq->xrcd = xrcd;
+	rc = xrcd ? xrc_srq_add(srq) : 0;
+	if (rc) {
+		discard(srq);
+		return rc;
+	}
 	dev_object_add(ctx, DEV_SRQ, &srq->link,
 		       (int *[]){ DEV_PD_USERS(ibv_pd), xrcd ? &xrcd->users : NULL,
 				  cq ? &cq->users : NULL },
 		       4);
-	if (xrcd)
-		xrc_srq_add(srq);
 	*out = &srq->ibv;
 	return 0;
 }
@@ -83,12 +96,7 @@ void dev_srq_release(struct dev_srq *srq)
 {
 	if (srq->xrcd)
 		xrc_srq_remove(srq);
-	recv_queue_destroy(&srq->rq);
-	pthread_mutex_destroy(&srq->post_lock);
-	pthread_mutex_destroy(&srq->ibv.mutex);
-	pthread_cond_destroy(&srq->ibv.cond);
-	dev_limit_give(srq->ctx->dev, DEV_SRQ);
-	free(srq);
+	discard(srq);
 }
 
 int dev_srq_destroy(struct ibv_srq *ibv)

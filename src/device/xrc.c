@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
-/* XRC domains and the numbers of their SRQs, which are unique in the process. */
+/* XRC domains and the numbers of their SRQs: from the process's blocks, as those of queue pairs, so that other
+ * processes know whose an SRQ is. */
 #include "device/xrc.h"
+#include "device/qp_table.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/log.h"
 
@@ -13,9 +16,10 @@ static pthread_mutex_t domains_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct list domains = { &domains, &domains };
 
 /* Under the engine lock; chains by number. */
-#define CHAINS 1024u
+#define CHAINS	       1024u
+#define SRQS_PER_BLOCK 3072u /* of 4096 numbers: so that they rest before they are used again */
 static struct dev_srq *srqs[CHAINS];
-static uint32_t next_srqn;
+static uint32_t n_srqs, cursor;
 
 static struct dev_srq **chain(uint32_t srqn)
 {
@@ -38,25 +42,49 @@ struct recv_queue *xrc_find_srq(void *domain, uint32_t srqn)
 	return srq && srq->xrcd->domain == domain && !srq->broken ? &srq->rq : NULL;
 }
 
-/* The first number is random: one that a peer took from another process is unlikely to be ours. */
-static uint32_t draw_number(void)
+struct xrc_domain *xrc_domain_of(uint32_t srqn, const struct xrc_name *name)
 {
-	if (!next_srqn && getrandom(&next_srqn, sizeof(next_srqn), 0) < 0)
-		log_debug("SRQ numbers aren't random: %s", strerror(errno));
-	do
-		next_srqn = (next_srqn + 1) & PSN_MASK;
-	while (!next_srqn || find(next_srqn));
-	return next_srqn;
+	struct dev_srq *srq = find(srqn);
+	struct xrc_domain *d = srq ? srq->xrcd->domain : NULL;
+
+	return d && d->claim >= 0 && memcmp(&d->name, name, sizeof(*name)) == 0 ? d : NULL;
 }
 
-void xrc_srq_add(struct dev_srq *srq)
+/* The first number is random: one that a peer took from another process is unlikely to be ours. */
+static int draw_number(struct engine *e, uint32_t *srqn)
 {
+	const uint32_t total = (n_srqs / SRQS_PER_BLOCK + 1) << QPN_BLOCK_BITS;
+
+	if (!cursor && getrandom(&cursor, sizeof(cursor), 0) < 0)
+		log_debug("SRQ numbers aren't random: %s", strerror(errno));
+	do {
+		int block;
+
+		cursor = (cursor + 1) % total;
+		block = engine_own_block(e, cursor >> QPN_BLOCK_BITS);
+		if (block < 0)
+			return block;
+		*srqn = (uint32_t)block << QPN_BLOCK_BITS | (cursor & (QPNS_PER_BLOCK - 1));
+	} while (find(*srqn));
+	return 0;
+}
+
+int xrc_srq_add(struct dev_srq *srq)
+{
+	int rc;
+
 	engine_lock(srq->ctx->engine);
-	srq->srqn = draw_number();
-	srq->next_numbered = *chain(srq->srqn);
-	*chain(srq->srqn) = srq;
-	list_append(&srq->cq->srqs, &srq->cq_link);
+	rc = draw_number(srq->ctx->engine, &srq->srqn);
+	if (!rc) {
+		n_srqs++;
+		srq->next_numbered = *chain(srq->srqn);
+		*chain(srq->srqn) = srq;
+		list_append(&srq->cq->srqs, &srq->cq_link);
+	}
 	engine_unlock(srq->ctx->engine);
+	if (rc)
+		log_info("create_srq: no number to be had: %s", strerror(-rc));
+	return rc;
 }
 
 void xrc_srq_remove(struct dev_srq *srq)
@@ -67,9 +95,12 @@ void xrc_srq_remove(struct dev_srq *srq)
 	engine_lock(srq->ctx->engine);
 	while (*link && *link != srq)
 		link = &(*link)->next_numbered;
-	if (*link)
+	if (*link) {
 		*link = srq->next_numbered;
+		n_srqs--;
+	}
 	list_remove(&srq->cq_link);
+	xrc_relay_forget_srq(&srq->rq);
 	list_for_each(pos, &srq->xrcd->domain->targets)
 	{
 		struct xrc_target *target = container_of(pos, struct xrc_target, link);
@@ -97,7 +128,7 @@ void xrc_srq_break(struct dev_srq *srq)
 	}
 }
 
-static struct xrc_domain *find_domain(const struct dev *dev, const struct stat *file)
+static struct xrc_domain *find_domain(const struct dev *dev, const struct xrc_name *name)
 {
 	struct list *pos;
 
@@ -105,43 +136,53 @@ static struct xrc_domain *find_domain(const struct dev *dev, const struct stat *
 	{
 		struct xrc_domain *d = container_of(pos, struct xrc_domain, link);
 
-		if (d->named && d->dev == dev && d->file_dev == file->st_dev &&
-		    d->file_ino == file->st_ino && d->generation == dev_fork_generation)
+		if (d->claim >= 0 && d->dev == dev && memcmp(&d->name, name, sizeof(*name)) == 0 &&
+		    d->generation == dev_fork_generation)
 			return d;
 	}
 	return NULL;
 }
 
-/* Under the lock. file: NULL for a domain that nobody else can open. */
-static int get_domain(struct dev_context *ctx, const struct stat *file, int oflags,
+static int new_domain(struct dev_context *ctx, const struct xrc_name *name, int oflags,
 		      struct xrc_domain **out)
 {
-	struct xrc_domain *d = file ? find_domain(ctx->dev, file) : NULL;
+	struct xrc_domain *d = dev_zalloc(sizeof(*d));
 
-	if (d && (oflags & O_EXCL)) {
+	if (!d)
+		return -ENOMEM;
+	d->claim = name ? xrc_claim(name, oflags) : -1;
+	if (name && d->claim < 0) {
+		int rc = d->claim;
+
+		free(d);
+		return rc;
+	}
+	if (name)
+		d->name = *name;
+	d->dev = dev_get(ctx->dev);
+	d->generation = ctx->generation;
+	list_init(&d->targets);
+	list_append(&domains, &d->link);
+	*out = d;
+	return 0;
+}
+
+/* Under the lock. name: NULL for a domain that nobody else can open. */
+static int get_domain(struct dev_context *ctx, const struct xrc_name *name, int oflags,
+		      struct xrc_domain **out)
+{
+	int rc = 0;
+
+	*out = name ? find_domain(ctx->dev, name) : NULL;
+	if (*out && (oflags & O_EXCL)) {
 		log_info("open_xrcd: O_EXCL, but the file's domain is open already");
 		return -EINVAL;
 	}
-	if (!d && file && !(oflags & O_CREAT)) {
-		log_info("open_xrcd: the file has no domain in this process, and O_CREAT isn't "
-			 "given");
-		return -EAGAIN;
-	}
-	if (!d) {
-		d = dev_zalloc(sizeof(*d));
-		if (!d)
-			return -ENOMEM;
-		d->dev = dev_get(ctx->dev);
-		d->named = file;
-		d->file_dev = file ? file->st_dev : 0;
-		d->file_ino = file ? file->st_ino : 0;
-		d->generation = ctx->generation;
-		list_init(&d->targets);
-		list_append(&domains, &d->link);
-	}
-	d->refs++;
-	*out = d;
-	return 0;
+	if (!*out)
+		rc = new_domain(ctx, name, oflags, out);
+	if (!rc)
+		(*out)->refs++;
+	return rc;
 }
 
 static void put_domain(struct xrc_domain *d)
@@ -150,8 +191,11 @@ static void put_domain(struct xrc_domain *d)
 
 	pthread_mutex_lock(&domains_lock);
 	last = --d->refs == 0;
-	if (last)
+	if (last) {
 		list_remove(&d->link);
+		if (d->claim >= 0)
+			close(d->claim);
+	}
 	pthread_mutex_unlock(&domains_lock);
 	if (!last)
 		return;
@@ -163,6 +207,7 @@ int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr
 		  struct ibv_xrcd **out)
 {
 	const uint32_t both = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+	struct xrc_name name = { .ifindex = ctx->dev->net.ifindex };
 	struct dev_xrcd *xrcd;
 	struct stat file;
 	int rc;
@@ -185,11 +230,15 @@ int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr
 		log_info("open_xrcd: fd %d: %s", attr->fd, strerror(-rc));
 		return rc;
 	}
+	if (attr->fd != -1) {
+		name.file_dev = file.st_dev;
+		name.file_ino = file.st_ino;
+	}
 	xrcd = dev_zalloc(sizeof(*xrcd));
 	if (!xrcd)
 		return -ENOMEM;
 	pthread_mutex_lock(&domains_lock);
-	rc = get_domain(ctx, attr->fd == -1 ? NULL : &file, attr->oflags, &xrcd->domain);
+	rc = get_domain(ctx, attr->fd == -1 ? NULL : &name, attr->oflags, &xrcd->domain);
 	pthread_mutex_unlock(&domains_lock);
 	if (rc) {
 		free(xrcd);
@@ -222,6 +271,23 @@ int dev_xrcd_close(struct ibv_xrcd *ibv)
 	}
 	dev_xrcd_release(xrcd);
 	return 0;
+}
+
+/* The child hasn't opened them: what it inherited must not keep them open. */
+void xrc_abandon(void)
+{
+	struct list *pos;
+
+	n_srqs = 0;
+	xrc_relay_abandon();
+	list_for_each(pos, &domains)
+	{
+		struct xrc_domain *d = container_of(pos, struct xrc_domain, link);
+
+		if (d->claim >= 0)
+			close(d->claim);
+		d->claim = -1;
+	}
 }
 
 void xrc_fork_lock(bool take)

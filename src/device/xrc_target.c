@@ -4,9 +4,11 @@
  * object only refuses what is posted to it.
  */
 #include <stdlib.h>
+#include <sys/random.h>
 
 #include "base/log.h"
 #include "device/xrc.h"
+#include "transport/relay.h"
 
 static struct xrc_target *target_of(struct qp *qp)
 {
@@ -104,6 +106,7 @@ static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct
 		.type = IBV_QPT_XRC_RECV,
 		.find_srq = xrc_find_srq,
 		.xrcd = domain,
+		.relay = &xrc_relay_ops,
 	};
 	struct xrc_target *target;
 	int rc = dev_limit_take(ctx->dev, DEV_QP);
@@ -118,6 +121,9 @@ static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct
 		return rc;
 	}
 	target->engine = ctx->engine;
+	target->domain = domain;
+	if (getrandom(&target->stream, sizeof(target->stream), 0) < 0)
+		target->stream = engine_now_ns();
 	target->dev = ctx->dev;
 	list_init(&target->handles);
 	engine_lock(ctx->engine);
@@ -235,6 +241,8 @@ static struct xrc_target *detach(struct dev_qp *handle)
 	if (last) {
 		if (target->expecting)
 			engine_forget_peer(target->engine, &target->eqp);
+		relay_clear(&target->eqp.qp);
+		engine_alarm_cancel(target->engine, &target->alarm);
 		engine_remove_qp(target->engine, &target->eqp);
 		list_remove(&target->link);
 	}

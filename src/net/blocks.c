@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /*
  * QPN blocks. Owning block N is being bound to the abstract unix socket "rocelink/N"; its datagrams
- * are bursts that reached another process, and questions for the counters. The kernel tells the
+ * are bursts that reached another process, messages of engines (relay.c), and questions for the counters. The kernel tells the
  * sender's uid: only this user may forward (nobody else can share the port), and root may ask.
  *
  * Any user can bind such a name. Whoever does so can keep blocks from others and gets packets
@@ -192,6 +192,7 @@ static void close_fds(struct attached *a)
 static void serve(struct port *port, int fd, const struct msghdr *msg, size_t len,
 		  struct attached *a)
 {
+	const size_t head = sizeof(struct block_message);
 	unsigned kind = block_message_kind(port->block_buffer, len);
 
 	if (!a->has_uid)
@@ -200,6 +201,8 @@ static void serve(struct port *port, int fd, const struct msghdr *msg, size_t le
 		refuse(port, "another user's", a->uid);
 	else if (kind == BLOCK_FORWARD)
 		forward_receive(port, port->block_buffer, len);
+	else if (kind == BLOCK_RELAY && port->callbacks.relayed)
+		port->callbacks.relayed(port->arg, port->block_buffer + head, len - head);
 	else if (kind == BLOCK_QUERY)
 		answer_query(port, fd, msg);
 	else if (kind == BLOCK_OFFER && a->n_fds == 2) {

@@ -80,12 +80,14 @@ static int open_sockets(struct port *port)
 		ret = -EAFNOSUPPORT;
 	if (!ret)
 		ret = forward_init(port);
+	if (!ret)
+		ret = relay_init(port);
 	return ret;
 }
 
 static void no_sockets(struct port *port)
 {
-	port->epoll_fd = port->forward_fd = -1;
+	port->epoll_fd = port->forward_fd = port->relay_fd = -1;
 	port->main4.fd = port->main6.fd = -1;
 	for (unsigned i = 0; i < FLOWS_MAX; i++)
 		port->flows[i].rx.fd = -1;
@@ -119,6 +121,7 @@ static void let_go(struct port *port, bool abandon)
 	close_fd(port->main4.fd);
 	close_fd(port->main6.fd);
 	close_fd(port->forward_fd);
+	close_fd(port->relay_fd);
 	tx_sockets_close(port);
 	close_fd(port->epoll_fd);
 	shm_close(port, abandon);

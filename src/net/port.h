@@ -50,6 +50,8 @@ struct port_callbacks {
 	/* The QPN's block belongs to this process. Called to decide on forwarding; QPNs 0, 1 and
 	 * multicast: true. */
 	bool (*is_local_qpn)(void *arg, uint32_t qpn);
+	/* A message that port_relay() of another process of this user sent. NULL: there are none. */
+	void (*relayed)(void *arg, const uint8_t *data, size_t len);
 	/* Text of the counters for `rocelink counters`; returns its length (at most cap). */
 	size_t (*report)(void *arg, char *text, size_t cap);
 	/* A packet was dropped by the port itself (DROP_FORWARD, DROP_SHORT). */
@@ -99,6 +101,11 @@ const struct port_stats *port_stats(const struct port *port);
  * free). */
 int port_claim_block(struct port *port);
 void port_release_block(struct port *port, unsigned block);
+
+/* A message for the process that owns this block, whole and in order. 0, -EAGAIN (its queue is full now),
+ * or another -errno (-ECONNREFUSED: nobody owns it). */
+#define PORT_RELAY_MAX (71 << 10)
+int port_relay(struct port *port, unsigned block, const void *data, size_t len);
 
 /* The UDP source port for packets between these queue pairs, 0xc000 ... 0xffff. */
 uint16_t port_sport(uint32_t src_qpn, uint32_t dest_qpn);

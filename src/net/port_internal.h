@@ -10,6 +10,7 @@
  * - tx_sockets.c: one sending socket per UDP source port
  * - blocks.c: QPN blocks, unix sockets
  * - forward.c: bursts for other processes
+ * - relay.c: messages for them
  * - multicast.c: group membership
  * - report.c: counters of other processes
  *
@@ -140,7 +141,7 @@ struct port {
 	struct multicast_holder *holders;
 	unsigned n_holders;
 
-	int forward_fd;
+	int forward_fd, relay_fd;
 	struct forward forward;
 	uint8_t *block_buffer; /* one datagram of a block's socket */
 
@@ -213,6 +214,9 @@ void forward_add(struct port *port, unsigned block, const struct burst *burst);
 void forward_flush(struct port *port);
 void forward_receive(struct port *port, const uint8_t *data, size_t len);
 
+/* relay.c */
+int relay_init(struct port *port);
+
 /* shm.c */
 int shm_init(struct port *port);
 /* abandon: in the child of a fork. */
@@ -229,7 +233,7 @@ struct tx_socket *tx_socket_get(struct port *port, const struct path *path);
 void tx_sockets_close(struct port *port);
 
 /* First bytes of a datagram between processes; the second is the version. */
-enum block_message_kind { BLOCK_FORWARD = 1, BLOCK_QUERY, BLOCK_REPORT, BLOCK_OFFER };
+enum block_message_kind { BLOCK_FORWARD = 1, BLOCK_QUERY, BLOCK_REPORT, BLOCK_OFFER, BLOCK_RELAY };
 struct block_message {
 	uint8_t magic[3];
 	uint8_t version;

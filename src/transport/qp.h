@@ -53,6 +53,7 @@ struct qp_config {
 	/* XRC target: the SRQ of its domain with this number, or NULL. */
 	struct recv_queue *(*find_srq)(void *xrcd, uint32_t srqn);
 	void *xrcd;
+	const struct relay_ops *relay; /* or NULL: SRQs of other processes aren't reached */
 	struct ibv_qp_cap cap; /* as asked; qp_init rounds up and writes back what it gives */
 	bool sq_sig_all;
 	uint32_t window_bytes; /* unacknowledged data at most; 0: a default */

@@ -2,6 +2,7 @@
 #include "transport/receive.h"
 
 #include "transport/qp.h"
+#include "transport/relay.h"
 
 bool receive_take(struct qp *qp)
 {
@@ -58,8 +59,11 @@ enum fault receive_domain(const struct qp *qp, const struct packet *pkt, const v
 	*pd = qp->cfg.pd;
 	if (qp->cfg.type == IBV_QPT_XRC_RECV) {
 		srq = named_srq(qp, pkt);
-		if (!srq)
+		if (!srq) {
+			if (qp->cfg.relay && qp->cfg.relay->is_elsewhere(qp, pkt->xrc_srqn))
+				qp->cfg.relay->refused(qp, pkt);
 			return FAULT_XRC_SRQ;
+		}
 		*pd = srq->pd;
 	}
 	*pd = mem_domain(qp->cfg.mem, *pd, qp, pkt->rkey);
@@ -77,7 +81,7 @@ static bool ends(const struct packet *pkt)
 }
 
 /* IBA 9.7.4.1.1: only certain opcodes may follow one another. */
-static enum fault check_sequence(const struct responder *r, const struct packet *pkt)
+enum fault receive_check_sequence(const struct responder *r, const struct packet *pkt)
 {
 	enum message kind = pkt->op->kind == OP_SEND ? MESSAGE_SEND : MESSAGE_WRITE;
 
@@ -183,7 +187,7 @@ enum fault receive_message_packet(struct qp *qp, const struct packet *pkt)
 	uint32_t offset = begins(pkt) ? 0 : r->offset;
 	enum fault fault;
 
-	fault = check_sequence(r, pkt);
+	fault = receive_check_sequence(r, pkt);
 	if (!fault)
 		fault = check_srq(qp, pkt);
 	if (!fault)

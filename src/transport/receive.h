@@ -16,6 +16,9 @@ struct qp;
  * that a receive was taken. */
 enum fault receive_message_packet(struct qp *qp, const struct packet *pkt);
 
+/* Does this packet of a SEND or WRITE fit the message in progress, or the lack of one? */
+enum fault receive_check_sequence(const struct responder *r, const struct packet *pkt);
+
 /* Take a receive work request unless one is taken. False: none is posted. */
 bool receive_take(struct qp *qp);
 

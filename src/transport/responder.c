@@ -7,6 +7,7 @@
 
 #include "transport/qp.h"
 #include "transport/receive.h"
+#include "transport/relay.h"
 
 /*
  * What each fault brings on RC (IBA 9.9.3): NAK code, event, and what becomes of the receive work
@@ -67,6 +68,7 @@ void responder_reset(struct qp *qp)
 	struct responder *r = &qp->resp;
 	struct recv_wqe *recv = r->recv;
 
+	relay_clear(qp);
 	free(r->replies);
 	free(r->atomics);
 	*r = (struct responder){ .recv = recv };
@@ -141,7 +143,7 @@ bool responder_idle(const struct qp *qp)
 {
 	const struct responder *r = &qp->resp;
 
-	return !r->ack_due && r->reply_head == r->reply_tail;
+	return !r->ack_due && !r->relay.run && r->reply_head == r->reply_tail;
 }
 
 static void owe_ack(struct responder *r)
@@ -166,14 +168,19 @@ static void owe_nak(struct qp *qp, uint8_t syndrome)
 		qp->counters.naks_sent++;
 }
 
-static void respond_fault(struct qp *qp, enum fault fault)
+void responder_fail_receive(struct qp *qp, enum fault fault)
+{
+	if (faults[fault].recv_status && qp->resp.recv_taken)
+		receive_complete(qp, NULL, faults[fault].recv_status);
+}
+
+void responder_fail(struct qp *qp, enum fault fault)
 {
 	if (fault == FAULT_NO_RECEIVE) {
 		owe_nak(qp, (uint8_t)(AETH_RNR_NAK | qp->attr.min_rnr_timer));
 		return;
 	}
-	if (faults[fault].recv_status && qp->resp.recv_taken)
-		receive_complete(qp, NULL, faults[fault].recv_status);
+	responder_fail_receive(qp, fault);
 	owe_nak(qp, (uint8_t)(AETH_NAK | faults[fault].nak));
 	qp_fatal(qp, faults[fault].event);
 }
@@ -399,6 +406,17 @@ static enum drop out_of_order(struct qp *qp, const struct packet *pkt)
 	return DROP_SEQUENCE;
 }
 
+void responder_advance(struct responder *r, const struct packet *pkt)
+{
+	r->nak_armed = false;
+	r->epsn = psn_add(r->epsn, 1);
+	if (pkt->op->position == POS_LAST || pkt->op->position == POS_ONLY)
+		r->msn = (r->msn + 1) & PSN_MASK;
+	/* The gap that an unsent NAK would have told of is closed. */
+	if (pkt->ack_req || (r->ack_due && (r->syndrome & AETH_KIND_MASK) != AETH_ACK))
+		owe_ack(r);
+}
+
 static enum fault execute(struct qp *qp, const struct packet *pkt)
 {
 	struct responder *r = &qp->resp;
@@ -410,11 +428,7 @@ static enum fault execute(struct qp *qp, const struct packet *pkt)
 		fault = receive_message_packet(qp, pkt);
 		if (fault)
 			return fault;
-		r->epsn = psn_add(r->epsn, 1);
-		if (pkt->op->position == POS_LAST || pkt->op->position == POS_ONLY)
-			r->msn = (r->msn + 1) & PSN_MASK;
-		if (pkt->ack_req)
-			owe_ack(r);
+		responder_advance(r, pkt);
 		return FAULT_NONE;
 	case OP_READ_REQUEST:
 		return r->message ? FAULT_OPCODE_SEQUENCE : execute_read(qp, pkt);
@@ -427,13 +441,12 @@ static enum fault execute(struct qp *qp, const struct packet *pkt)
 	}
 }
 
-enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns)
+enum drop responder_execute(struct qp *qp, const struct packet *pkt)
 {
 	struct responder *r = &qp->resp;
 	int32_t distance = psn_diff(pkt->psn, r->epsn);
 	enum fault fault;
 
-	(void)now_ns;
 	if (distance < 0)
 		return duplicate(qp, pkt);
 	if (distance > 0)
@@ -446,8 +459,14 @@ enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns)
 			owe_ack(r);
 		return DROP_NONE;
 	}
-	respond_fault(qp, fault);
+	responder_fail(qp, fault);
 	return DROP_NONE;
+}
+
+enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns)
+{
+	(void)now_ns;
+	return relay_wants(qp, pkt) ? relay_rx(qp, pkt) : responder_execute(qp, pkt);
 }
 
 void responder_forget_srq(struct qp *qp, const struct recv_queue *srq)
@@ -469,6 +488,7 @@ void responder_flush(struct qp *qp)
 	if (r->ack_due && (r->syndrome & AETH_KIND_MASK) == AETH_ACK)
 		r->ack_due = false;
 	r->message = MESSAGE_NONE;
+	relay_clear(qp);
 	if (r->recv_taken)
 		receive_complete(qp, NULL, IBV_WC_WR_FLUSH_ERR);
 	while (!qp->cfg.srq && recv_queue_take(&qp->rq, r->recv)) {

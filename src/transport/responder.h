@@ -66,6 +66,15 @@ struct atomic_result {
 
 enum message { MESSAGE_NONE, MESSAGE_SEND, MESSAGE_WRITE };
 
+/* XRC: packets that wait for another process (relay.h). */
+struct relay_packet;
+struct relay {
+	struct relay_packet *first, *last;
+	size_t bytes;
+	unsigned run;  /* so many of them are with that process */
+	uint32_t srqn; /* of the message in progress, when its SRQ is there; else 0 */
+};
+
 struct responder {
 	struct psn epsn;      /* expected */
 	uint32_t msn;	      /* 24 bits */
@@ -92,6 +101,7 @@ struct responder {
 	uint32_t reply_slots, reply_head, reply_tail;
 	struct atomic_result *atomics; /* ring of atomic_slots entries */
 	uint32_t atomic_slots, atomic_next;
+	struct relay relay;
 };
 
 /* What the peer cut this message at, and expects a READ response to be cut at. */
@@ -107,6 +117,13 @@ void responder_reset(struct qp *qp);
 int responder_set_depth(struct qp *qp, uint32_t max_dest_rd_atomic);
 
 enum drop responder_rx(struct qp *qp, const struct packet *pkt, uint64_t now_ns);
+/* For relay.c: the same, nothing being held; a message's packet was executed; a request wasn't, for this
+ * reason; and what becomes of the receive it took, if any. */
+enum drop responder_execute(struct qp *qp, const struct packet *pkt);
+void responder_advance(struct responder *r, const struct packet *pkt);
+void responder_fail(struct qp *qp, enum fault fault);
+void responder_fail_receive(struct qp *qp, enum fault fault);
+
 enum drop responder_uc_rx(struct qp *qp, const struct packet *pkt);
 enum drop responder_ud_rx(struct qp *qp, const struct packet *pkt, const struct path *path);
 

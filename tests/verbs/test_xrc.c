@@ -318,10 +318,10 @@ static int in_another_process(int fd, uint32_t target)
 	struct ibv_context *ctx = rig_open("lo");
 	struct ibv_xrcd *xrcd;
 
-	/* Nobody has opened the file here. */
-	if (open_domain(ctx, fd, 0) || errno != EAGAIN)
+	/* The parent has it open. */
+	if (open_domain(ctx, fd, O_CREAT | O_EXCL) || errno != EINVAL)
 		return __LINE__;
-	xrcd = open_domain(ctx, fd, O_CREAT | O_EXCL);
+	xrcd = open_domain(ctx, fd, 0);
 	if (!xrcd)
 		return __LINE__;
 	if (open_target(ctx, xrcd, target) || errno != EOPNOTSUPP)
