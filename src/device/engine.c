@@ -427,10 +427,10 @@ static void unqueue(struct engine *e, struct engine_qp *eqp)
 }
 
 /*
- * A program destroys its queue pair, or resets it, right after the last completion: the
- * acknowledgement that engine_step() held back for it must leave, or the peer runs out of retries.
+ * A program destroys its queue pair, resets it or moves it to ERR, right after the last completion:
+ * the acknowledgement that engine_step() held back for it must leave, or the peer runs out of retries.
  */
-static void pay_debts(struct engine *e)
+void engine_pay_debts(struct engine *e)
 {
 	e->now_ns = engine_now_ns();
 	e->deferred = false;
@@ -441,7 +441,7 @@ static void pay_debts(struct engine *e)
 
 void engine_remove_qp(struct engine *e, struct engine_qp *eqp)
 {
-	pay_debts(e);
+	engine_pay_debts(e);
 	engine_mcast_forget(e, eqp);
 	unqueue(e, eqp);
 	lanes_remove(e, eqp);
@@ -483,6 +483,6 @@ void engine_expect_peer(struct engine *e, struct engine_qp *eqp)
 
 void engine_forget_peer(struct engine *e, struct engine_qp *eqp)
 {
-	pay_debts(e);
+	engine_pay_debts(e);
 	lanes_detach(e, eqp);
 }

@@ -64,6 +64,8 @@ int engine_relay(struct engine *e, unsigned block, const void *data, size_t len)
 /* Does one still wait? */
 bool engine_relay_waits(const struct engine *e, unsigned block);
 
+/* What is owed to peers leaves, before a QP comes to an end. Under the lock. */
+void engine_pay_debts(struct engine *e);
 /* RTR and beyond for a connected QP: tell the port which flow to expect; and take that back. Under
  * the lock. */
 void engine_expect_peer(struct engine *e, struct engine_qp *eqp);

@@ -338,6 +338,8 @@ static int modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask,
 
 	if (readdress || ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET))
 		forget_peer(qp->engine, eqp, expecting);
+	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR)
+		engine_pay_debts(qp->engine);
 	rc = qp_modify(&eqp->qp, attr, mask, path, dev_mtu(qp->ctx->dev), now_ns(), why, why_len);
 	state = atomic_load(&eqp->qp.state);
 	if (is_connected(qp) && !*expecting && (was_expecting || (!rc && readdress)) &&

@@ -23,8 +23,8 @@ bool ends_lossy(void)
 }
 
 struct far {
-	end_side *side;
-	struct end e;
+	ends_side *side;
+	struct ends e;
 };
 
 static void *play_far(void *arg)
@@ -35,9 +35,9 @@ static void *play_far(void *arg)
 	return NULL;
 }
 
-static void play_in_threads(end_side *near, end_side *far_side, const int socks[2])
+static void play_in_threads(ends_side *near, ends_side *far_side, const int socks[2])
 {
-	struct end e = { .near = true, .sock = socks[0] };
+	struct ends e = { .near = true, .sock = socks[0] };
 	struct far far = { .side = far_side, .e = { .sock = socks[1] } };
 	pthread_t thread;
 
@@ -55,9 +55,9 @@ static void play_in_threads(end_side *near, end_side *far_side, const int socks[
 	playing = false;
 }
 
-static void play_in_processes(end_side *near, end_side *far, const int socks[2])
+static void play_in_processes(ends_side *near, ends_side *far, const int socks[2])
 {
-	struct end e = { 0 };
+	struct ends e = { 0 };
 	int status;
 
 	fflush(NULL);
@@ -80,7 +80,7 @@ static void play_in_processes(end_side *near, end_side *far, const int socks[2])
 	assert_int_equal(status, 0);
 }
 
-void ends_play(end_side *near, end_side *far)
+void ends_play(ends_side *near, ends_side *far)
 {
 	const char *where = getenv("TEST_ENDS");
 	int socks[2];
@@ -99,21 +99,21 @@ void ends_play(end_side *near, end_side *far)
 		play_in_processes(near, far, socks);
 }
 
-void end_swap(struct end *e, struct hello mine)
+void ends_swap(struct ends *e, struct hello mine)
 {
 	assert_int_equal(send(e->sock, &mine, sizeof(mine), MSG_NOSIGNAL), sizeof(mine));
 	assert_int_equal(recv(e->sock, &e->peer, sizeof(e->peer), MSG_WAITALL), sizeof(e->peer));
 }
 
-void end_meet(struct end *e)
+void ends_meet(struct ends *e)
 {
 	struct hello peer = e->peer;
 
-	end_swap(e, peer);
+	ends_swap(e, peer);
 	e->peer = peer;
 }
 
-void end_open(struct end *e, enum ibv_qp_type type)
+void ends_open(struct ends *e, enum ibv_qp_type type)
 {
 	void *r;
 
@@ -135,7 +135,7 @@ static int set_timeout(struct ibv_qp *qp, uint8_t timeout)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-int end_to_rts(struct ibv_qp *qp)
+int ends_to_rts(struct ibv_qp *qp)
 {
 	int rc = rig_to_rts(qp);
 
@@ -144,38 +144,43 @@ int end_to_rts(struct ibv_qp *qp)
 	return set_timeout(qp, 17);
 }
 
-void end_hasten(struct end *e)
+void ends_hurry(struct ends *e)
 {
-	if (ends_lossy())
-		assert_int_equal(set_timeout(e->qp, 10), 0);
+	assert_int_equal(set_timeout(e->qp, 10), 0);
 }
 
-static void connect_to(struct end *e, uint32_t qpn, int (*rts)(struct ibv_qp *qp))
+void ends_hasten(struct ends *e)
+{
+	if (ends_lossy())
+		ends_hurry(e);
+}
+
+static void connect_to(struct ends *e, uint32_t qpn, int (*rts)(struct ibv_qp *qp))
 {
 	assert_int_equal(rig_to_init(e->qp), 0);
 	assert_int_equal(rig_to_rtr(e->qp, qpn), 0);
 	assert_int_equal(rts(e->qp), 0);
-	end_meet(e);
+	ends_meet(e);
 }
 
-static void join_with(struct end *e, uint32_t rkey, int (*rts)(struct ibv_qp *qp))
+static void join_with(struct ends *e, uint32_t rkey, int (*rts)(struct ibv_qp *qp))
 {
-	end_swap(e, (struct hello){
-			    .qpn = e->qp->qp_num, .rkey = rkey, .addr = (uintptr_t)e->r->buffer });
+	ends_swap(e, (struct hello){
+			     .qpn = e->qp->qp_num, .rkey = rkey, .addr = (uintptr_t)e->r->buffer });
 	connect_to(e, e->peer.qpn, rts);
 }
 
-void end_join(struct end *e, uint32_t rkey)
+void ends_join(struct ends *e, uint32_t rkey)
 {
-	join_with(e, rkey, end_to_rts);
+	join_with(e, rkey, ends_to_rts);
 }
 
-void end_join_impatient(struct end *e, uint32_t rkey)
+void ends_join_impatient(struct ends *e, uint32_t rkey)
 {
 	join_with(e, rkey, rig_to_rts);
 }
 
-void end_again(struct end *e)
+void ends_again(struct ends *e)
 {
 	struct ibv_pd *pd = e->qp->pd, *own = e->r->pd;
 	struct hello peer = e->peer;
@@ -184,36 +189,37 @@ void end_again(struct end *e)
 	e->r->pd = pd;
 	e->qp = rig_qp(e->r, e->type, e->cq, e->cq, NULL);
 	e->r->pd = own;
-	end_swap(e, (struct hello){ .qpn = e->qp->qp_num });
+	ends_swap(e, (struct hello){ .qpn = e->qp->qp_num });
 	peer.qpn = e->peer.qpn;
 	e->peer = peer;
-	connect_to(e, peer.qpn, end_to_rts);
+	connect_to(e, peer.qpn, ends_to_rts);
 }
 
-void end_close(struct end *e)
+void ends_close(struct ends *e)
 {
 	void *r = e->r;
 
-	end_meet(e);
+	ends_meet(e);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	assert_int_equal(ibv_destroy_cq(e->cq), 0);
 	rig_teardown(&r);
 }
 
-void end_fill(struct end *e, uint32_t offset, uint32_t len, unsigned seed)
+void ends_fill(struct ends *e, uint32_t offset, uint32_t len, unsigned seed)
 {
 	for (uint32_t i = 0; i < len; i++)
 		e->r->buffer[offset + i] = (uint8_t)(seed + i * 7);
 }
 
-void end_expect_filled(struct end *e, uint32_t offset, uint32_t len, unsigned seed)
+void ends_expect_filled(struct ends *e, uint32_t offset, uint32_t len, unsigned seed)
 {
 	for (uint32_t i = 0; i < len; i++)
 		if (e->r->buffer[offset + i] != (uint8_t)(seed + i * 7))
-			fail_msg("byte %u of %u is wrong", i, len);
+			fail_msg("byte %u of %u is %02x, not %02x", i, len,
+				 e->r->buffer[offset + i], (uint8_t)(seed + i * 7));
 }
 
-uint64_t end_word(struct end *e, uint32_t offset)
+uint64_t ends_word(struct ends *e, uint32_t offset)
 {
 	uint64_t value;
 
@@ -221,12 +227,12 @@ uint64_t end_word(struct end *e, uint32_t offset)
 	return value;
 }
 
-void end_set_word(struct end *e, uint32_t offset, uint64_t value)
+void ends_set_word(struct ends *e, uint32_t offset, uint64_t value)
 {
 	memcpy(e->r->buffer + offset, &value, sizeof(value));
 }
 
-struct ibv_wc end_run(struct end *e, struct ibv_send_wr *wr)
+struct ibv_wc ends_run(struct ends *e, struct ibv_send_wr *wr)
 {
 	struct ibv_send_wr *bad;
 
@@ -240,7 +246,7 @@ static bool is_atomic(enum ibv_wr_opcode opcode)
 	return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
 }
 
-static enum ibv_wc_status request(struct end *e, struct ibv_send_wr *wr, uint32_t len,
+static enum ibv_wc_status request(struct ends *e, struct ibv_send_wr *wr, uint32_t len,
 				  uint64_t addr, uint32_t rkey)
 {
 	struct ibv_sge sge = { (uintptr_t)e->r->buffer, len, e->r->mr->lkey };
@@ -256,32 +262,32 @@ static enum ibv_wc_status request(struct end *e, struct ibv_send_wr *wr, uint32_
 		wr->wr.rdma.remote_addr = addr;
 		wr->wr.rdma.rkey = rkey;
 	}
-	return end_run(e, wr).status;
+	return ends_run(e, wr).status;
 }
 
-enum ibv_wc_status end_request_at(struct end *e, enum ibv_wr_opcode opcode, uint32_t len,
-				  uint64_t addr, uint32_t rkey)
+enum ibv_wc_status ends_request_at(struct ends *e, enum ibv_wr_opcode opcode, uint32_t len,
+				   uint64_t addr, uint32_t rkey)
 {
 	struct ibv_send_wr wr = { .opcode = opcode };
 
 	return request(e, &wr, len, addr, rkey);
 }
 
-enum ibv_wc_status end_request(struct end *e, enum ibv_wr_opcode opcode, uint32_t len,
-			       uint32_t rkey, uint32_t imm_or_key, unsigned flags)
+enum ibv_wc_status ends_request(struct ends *e, enum ibv_wr_opcode opcode, uint32_t len,
+				uint32_t rkey, uint32_t imm_or_key, unsigned flags)
 {
 	struct ibv_send_wr wr = { .opcode = opcode, .send_flags = flags, .imm_data = imm_or_key };
 
 	return request(e, &wr, len, e->peer.addr + FAR_AT, rkey);
 }
 
-void end_expect_refused(enum ibv_wc_status status, enum ibv_wc_status expected)
+void ends_expect_refused(enum ibv_wc_status status, enum ibv_wc_status expected)
 {
 	if (!ends_lossy() || status != IBV_WC_RETRY_EXC_ERR)
 		assert_int_equal(status, expected);
 }
 
-void end_expect_event(struct end *e, enum ibv_event_type type, const void *element)
+void ends_expect_event(struct ends *e, enum ibv_event_type type, const void *element)
 {
 	struct ibv_async_event event = rig_await_event(e->r->ctx, type);
 
@@ -289,15 +295,15 @@ void end_expect_event(struct end *e, enum ibv_event_type type, const void *eleme
 	ibv_ack_async_event(&event);
 }
 
-void end_try(struct end *e, const struct attempt *list, unsigned n, uint64_t addr, uint32_t rkey)
+void ends_try(struct ends *e, const struct attempt *list, unsigned n, uint64_t addr, uint32_t rkey)
 {
 	for (unsigned i = 0; i < n; i++) {
 		const uint64_t at = addr + (uint64_t)list[i].offset;
 		enum ibv_wc_status status;
 
 		if (list[i].refused)
-			end_hasten(e);
-		status = end_request_at(e, list[i].opcode, list[i].len, at, rkey);
+			ends_hasten(e);
+		status = ends_request_at(e, list[i].opcode, list[i].len, at, rkey);
 		if (!list[i].refused) {
 			if (status != IBV_WC_SUCCESS)
 				fail_msg("attempt %u: %s", i, ibv_wc_status_str(status));
@@ -305,19 +311,19 @@ void end_try(struct end *e, const struct attempt *list, unsigned n, uint64_t add
 		}
 		if (status == IBV_WC_SUCCESS)
 			fail_msg("attempt %u was not refused", i);
-		end_expect_refused(status, IBV_WC_REM_ACCESS_ERR);
-		end_again(e);
+		ends_expect_refused(status, IBV_WC_REM_ACCESS_ERR);
+		ends_again(e);
 	}
-	end_meet(e);
+	ends_meet(e);
 }
 
-void end_await_tries(struct end *e, const struct attempt *list, unsigned n)
+void ends_await_tries(struct ends *e, const struct attempt *list, unsigned n)
 {
 	for (unsigned i = 0; i < n; i++) {
 		if (!list[i].refused)
 			continue;
-		end_expect_event(e, IBV_EVENT_QP_ACCESS_ERR, e->qp);
-		end_again(e);
+		ends_expect_event(e, IBV_EVENT_QP_ACCESS_ERR, e->qp);
+		ends_again(e);
 	}
-	end_meet(e);
+	ends_meet(e);
 }

@@ -24,27 +24,27 @@ static const struct attempt reads[] = { { IBV_WR_RDMA_READ, 0, LEN, false },
 					{ IBV_WR_RDMA_WRITE, 0, 1, true } };
 
 /* The near end tries what each of these regions of the far end's is open to, until there is none. */
-static void tries_near(struct end *e)
+static void tries_near(struct ends *e)
 {
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	for (unsigned seed = 1;; seed++) {
-		end_swap(e, (struct hello){ 0 });
+		ends_swap(e, (struct hello){ 0 });
 		if (!e->peer.rkey)
 			break;
-		end_fill(e, 0, LEN, seed);
+		ends_fill(e, 0, LEN, seed);
 		switch (e->peer.srqn) {
 		case 0:
-			end_try(e, TRIES(all_of_it), e->peer.addr, e->peer.rkey);
+			ends_try(e, TRIES(all_of_it), e->peer.addr, e->peer.rkey);
 			break;
 		case 1:
-			end_try(e, TRIES(reads), e->peer.addr, e->peer.rkey);
+			ends_try(e, TRIES(reads), e->peer.addr, e->peer.rkey);
 			break;
 		default:
-			end_try(e, TRIES(nothing), e->peer.addr, e->peer.rkey);
+			ends_try(e, TRIES(nothing), e->peer.addr, e->peer.rkey);
 		}
 	}
-	end_close(e);
+	ends_close(e);
 }
 
 /* What the last attempts but the word at the start have left: it is where the READ put it, for the near end,
@@ -56,40 +56,40 @@ static void expect_written(const uint8_t *at, unsigned seed)
 			fail_msg("byte %u of %u is wrong", i, LEN);
 }
 
-static void offer(struct end *e, uint64_t addr, uint32_t rkey, uint32_t what)
+static void offer(struct ends *e, uint64_t addr, uint32_t rkey, uint32_t what)
 {
-	end_swap(e, (struct hello){ .addr = addr, .rkey = rkey, .srqn = what });
+	ends_swap(e, (struct hello){ .addr = addr, .rkey = rkey, .srqn = what });
 	switch (what) {
 	case 0:
-		end_await_tries(e, TRIES(all_of_it));
+		ends_await_tries(e, TRIES(all_of_it));
 		break;
 	case 1:
-		end_await_tries(e, TRIES(reads));
+		ends_await_tries(e, TRIES(reads));
 		break;
 	default:
-		end_await_tries(e, TRIES(nothing));
+		ends_await_tries(e, TRIES(nothing));
 	}
 }
 
-static void offer_all(struct end *e, uint64_t addr, uint32_t rkey)
+static void offer_all(struct ends *e, uint64_t addr, uint32_t rkey)
 {
 	offer(e, addr, rkey, 0);
 }
 
-static void offer_reads(struct end *e, uint64_t addr, uint32_t rkey)
+static void offer_reads(struct ends *e, uint64_t addr, uint32_t rkey)
 {
 	offer(e, addr, rkey, 1);
 }
 
-static void offer_nothing(struct end *e, uint64_t addr, uint32_t rkey)
+static void offer_nothing(struct ends *e, uint64_t addr, uint32_t rkey)
 {
 	offer(e, addr, rkey, 2);
 }
 
-static void no_more(struct end *e)
+static void no_more(struct ends *e)
 {
-	end_swap(e, (struct hello){ 0 });
-	end_close(e);
+	ends_swap(e, (struct hello){ 0 });
+	ends_close(e);
 }
 
 static uint64_t at(const void *p)
@@ -98,15 +98,15 @@ static uint64_t at(const void *p)
 }
 
 /* Registered anew with other rights, at another place, in another domain and back. */
-static void reregistered_far(struct end *e)
+static void reregistered_far(struct ends *e)
 {
 	uint8_t *one, *two;
 	struct ibv_pd *other;
 	struct ibv_mr *mr;
 	uint32_t old;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	one = e->r->buffer + FAR_AT;
 	two = e->r->buffer + 3 * FAR_AT;
 	other = ibv_alloc_pd(e->r->ctx);
@@ -146,15 +146,15 @@ static void reregistered(void **state)
 }
 
 /* Addresses that the program chose, from 0 on, in a region of relaxed ordering. */
-static void addressed_far(struct end *e)
+static void addressed_far(struct ends *e)
 {
 	const unsigned access = RIG_ALL_ACCESS | IBV_ACCESS_RELAXED_ORDERING;
 	const uint64_t iova = UINT64_C(0x7000000000000000) + FAR_AT;
 	struct ibv_mr *mr, *zero;
 	uint8_t *here;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	here = e->r->buffer + FAR_AT;
 	mr = ibv_reg_mr_iova2(e->r->pd, here, LEN, iova, access);
 	zero = ibv_reg_mr(e->r->pd, here, LEN, access | IBV_ACCESS_ZERO_BASED);
@@ -178,7 +178,7 @@ static void addressed_otherwise(void **state)
 }
 
 /* Two names for a domain and a region: the queue pair is of one, the region of the other. */
-static void imported_far(struct end *e)
+static void imported_far(struct ends *e)
 {
 	struct rig other = { 0 };
 	struct ibv_alloc_dm_attr attr = { .length = 2 * PAGE };
@@ -188,7 +188,7 @@ static void imported_far(struct end *e)
 	uint8_t back[LEN];
 	uint32_t key;
 
-	end_open(e, IBV_QPT_RC);
+	ends_open(e, IBV_QPT_RC);
 	own = e->r->pd;
 	other.ctx = ibv_import_device(dup(e->r->ctx->cmd_fd));
 	assert_non_null(other.ctx);
@@ -201,7 +201,7 @@ static void imported_far(struct end *e)
 	assert_non_null(same);
 	device = ibv_reg_dm_mr(other.pd, same, 0, LEN, RIG_ALL_ACCESS | IBV_ACCESS_ZERO_BASED);
 	assert_non_null(device);
-	end_join(e, 0);
+	ends_join(e, 0);
 	offer_all(e, at(e->r->buffer + FAR_AT), other.mr->rkey);
 	expect_written(e->r->buffer + FAR_AT, 1);
 	offer_all(e, 0, device->rkey);
@@ -231,14 +231,14 @@ static void imported(void **state)
 }
 
 /* Queue pair and region are of a parent domain with a thread domain. */
-static void parent_far(struct end *e)
+static void parent_far(struct ends *e)
 {
 	struct ibv_td_init_attr td_attr = { 0 };
 	struct ibv_parent_domain_init_attr attr = { 0 };
 	struct ibv_pd *own, *parent;
 	struct ibv_mr *mr;
 
-	end_open(e, IBV_QPT_RC);
+	ends_open(e, IBV_QPT_RC);
 	own = attr.pd = e->r->pd;
 	attr.td = ibv_alloc_td(e->r->ctx, &td_attr);
 	assert_non_null(attr.td);
@@ -250,14 +250,14 @@ static void parent_far(struct end *e)
 	e->r->pd = own;
 	mr = ibv_reg_mr(parent, e->r->buffer + FAR_AT, LEN, RIG_ALL_ACCESS);
 	assert_non_null(mr);
-	end_join(e, 0);
+	ends_join(e, 0);
 	offer_all(e, at(e->r->buffer + FAR_AT), mr->rkey);
 	expect_written(e->r->buffer + FAR_AT, 1);
 	/* The same domain: what was registered in it is open, too. */
 	offer_all(e, at(e->r->buffer + FAR_AT), mr->rkey);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	end_swap(e, (struct hello){ 0 });
-	end_meet(e); /* its end_close() */
+	ends_swap(e, (struct hello){ 0 });
+	ends_meet(e); /* its ends_close() */
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	assert_int_equal(ibv_dealloc_pd(parent), 0);
 	assert_int_equal(ibv_dealloc_td(attr.td), 0);
@@ -272,7 +272,7 @@ static void parent_domain(void **state)
 }
 
 /* Device memory, and a buffer of another kind that a descriptor stands for. */
-static void device_far(struct end *e)
+static void device_far(struct ends *e)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 2 * PAGE };
 	int fd = memfd_create("buffer", MFD_CLOEXEC);
@@ -280,8 +280,8 @@ static void device_far(struct end *e)
 	struct ibv_dm *dm;
 	uint8_t back[LEN];
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	dm = ibv_alloc_dm(e->r->ctx, &attr);
 	device = ibv_reg_dm_mr(e->r->pd, dm, 64, LEN, RIG_ALL_ACCESS | IBV_ACCESS_ZERO_BASED);
 	assert_non_null(device);
@@ -314,7 +314,7 @@ static void device_memory_and_descriptors(void **state)
 	ends_play(tries_near, device_far);
 }
 
-static void advise(struct end *e, struct ibv_mr *mr, void *p)
+static void advise(struct ends *e, struct ibv_mr *mr, void *p)
 {
 	struct ibv_sge sge = { at(p), PAGE, mr->lkey };
 
@@ -324,14 +324,14 @@ static void advise(struct end *e, struct ibv_mr *mr, void *p)
 }
 
 /* On demand: memory that came after the region, goes and comes back, by an explicit region and by one of all there is. */
-static void demanded_far(struct end *e)
+static void demanded_far(struct ends *e)
 {
 	const unsigned access = RIG_ALL_ACCESS | IBV_ACCESS_ON_DEMAND;
 	uint8_t *map = mmap(NULL, 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *mr, *all;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	mr = ibv_reg_mr(e->r->pd, map, LEN, access);
 	all = ibv_reg_mr(e->r->pd, NULL, SIZE_MAX, access);
 	assert_non_null(mr);
@@ -364,39 +364,39 @@ static void on_demand(void **state)
 }
 
 /* SENDs of which the receiver wants only the middle, of which the sender has only the ends. */
-static void null_near(struct end *e)
+static void null_near(struct ends *e)
 {
 	struct ibv_sge sge[3];
 	struct ibv_send_wr wr = { .sg_list = sge, .num_sge = 3, .opcode = IBV_WR_SEND };
 	struct ibv_mr *null;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	null = ibv_alloc_null_mr(e->r->pd);
 	assert_non_null(null);
 	sge[0] = (struct ibv_sge){ at(e->r->buffer), 1500, e->r->mr->lkey };
 	sge[1] = (struct ibv_sge){ 0x1234, 1500, null->lkey };
 	sge[2] = (struct ibv_sge){ at(e->r->buffer + 3000), 2000, e->r->mr->lkey };
 	for (unsigned i = 0; i < ROUNDS; i++) {
-		end_fill(e, 0, LEN, i);
-		end_meet(e);
-		assert_int_equal(end_run(e, &wr).status, IBV_WC_SUCCESS);
-		end_meet(e);
+		ends_fill(e, 0, LEN, i);
+		ends_meet(e);
+		assert_int_equal(ends_run(e, &wr).status, IBV_WC_SUCCESS);
+		ends_meet(e);
 	}
 	/* It is no remote key's. */
-	end_try(e, TRIES(nothing), 0, null->rkey);
+	ends_try(e, TRIES(nothing), 0, null->rkey);
 	assert_int_equal(ibv_dereg_mr(null), 0);
-	end_close(e);
+	ends_close(e);
 }
 
-static void null_far(struct end *e)
+static void null_far(struct ends *e)
 {
 	struct ibv_sge sge[3];
 	struct ibv_recv_wr wr = { .sg_list = sge, .num_sge = 3 }, *bad;
 	struct ibv_mr *null;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	null = ibv_alloc_null_mr(e->r->pd);
 	assert_non_null(null);
 	sge[0] = (struct ibv_sge){ 0, 1000, null->lkey };
@@ -405,7 +405,7 @@ static void null_far(struct end *e)
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		memset(e->r->buffer, 0xee, LEN);
 		assert_int_equal(ibv_post_recv(e->qp, &wr, &bad), 0);
-		end_meet(e);
+		ends_meet(e);
 		assert_int_equal(rig_await(e->cq).byte_len, LEN);
 		for (uint32_t k = 0; k < LEN; k++) {
 			uint8_t want = (uint8_t)(i + k * 7);
@@ -416,11 +416,11 @@ static void null_far(struct end *e)
 				want = 0;
 			assert_int_equal(e->r->buffer[k], want);
 		}
-		end_meet(e);
+		ends_meet(e);
 	}
-	end_await_tries(e, TRIES(nothing));
+	ends_await_tries(e, TRIES(nothing));
 	assert_int_equal(ibv_dereg_mr(null), 0);
-	end_close(e);
+	ends_close(e);
 }
 
 static void null_region(void **state)

@@ -37,7 +37,7 @@ static const struct attempt nothing[] = {
 };
 
 /* What windows are bound to. */
-static struct ibv_mr *bindable(struct end *e)
+static struct ibv_mr *bindable(struct ends *e)
 {
 	struct ibv_mr *mr =
 		ibv_reg_mr(e->r->pd, e->r->buffer, RIG_BUFFER,
@@ -47,7 +47,7 @@ static struct ibv_mr *bindable(struct end *e)
 	return mr;
 }
 
-static void bind_1(struct end *e, struct ibv_mw *mw, struct ibv_mr *mr, uint32_t len,
+static void bind_1(struct ends *e, struct ibv_mw *mw, struct ibv_mr *mr, uint32_t len,
 		   unsigned access)
 {
 	struct ibv_mw_bind bind = { .send_flags = IBV_SEND_SIGNALED };
@@ -59,56 +59,56 @@ static void bind_1(struct end *e, struct ibv_mw *mw, struct ibv_mr *mr, uint32_t
 	assert_int_equal(rig_await(e->cq).status, IBV_WC_SUCCESS);
 }
 
-static void tell_key(struct end *e, uint32_t rkey)
+static void tell_key(struct ends *e, uint32_t rkey)
 {
-	end_swap(e, (struct hello){ .rkey = rkey, .addr = (uintptr_t)e->r->buffer });
+	ends_swap(e, (struct hello){ .rkey = rkey, .addr = (uintptr_t)e->r->buffer });
 }
 
-static void type_1_near(struct end *e)
+static void type_1_near(struct ends *e)
 {
 	uint32_t old;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
-	end_fill(e, 0, LEN, 8);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
+	ends_fill(e, 0, LEN, 8);
 	tell_key(e, 0);
-	end_try(e, TRIES(all_of_it), e->peer.addr + FAR_AT, e->peer.rkey);
+	ends_try(e, TRIES(all_of_it), e->peer.addr + FAR_AT, e->peer.rkey);
 	old = e->peer.rkey;
 	tell_key(e, 0);
-	end_try(e, TRIES(nothing), e->peer.addr + FAR_AT, old);
-	end_try(e, TRIES(reads), e->peer.addr + FAR_AT, e->peer.rkey);
+	ends_try(e, TRIES(nothing), e->peer.addr + FAR_AT, old);
+	ends_try(e, TRIES(reads), e->peer.addr + FAR_AT, e->peer.rkey);
 	tell_key(e, 0);
-	end_try(e, TRIES(nothing), e->peer.addr + FAR_AT, e->peer.rkey);
-	end_close(e);
+	ends_try(e, TRIES(nothing), e->peer.addr + FAR_AT, e->peer.rkey);
+	ends_close(e);
 }
 
 /* Bound, bound anew with other rights, closed. The key that it had before opens nothing. */
-static void type_1_far(struct end *e)
+static void type_1_far(struct ends *e)
 {
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	mr = bindable(e);
 	mw = ibv_alloc_mw(e->r->pd, IBV_MW_TYPE_1);
 	memset(e->r->buffer + FAR_AT - 8, 0xee, LEN + 16);
 	bind_1(e, mw, mr, LEN, ALL);
 	tell_key(e, mw->rkey);
-	end_await_tries(e, TRIES(all_of_it));
-	end_expect_filled(e, FAR_AT, LEN - 8, 8);
-	assert_int_equal(end_word(e, FAR_AT - 8), UINT64_C(0xeeeeeeeeeeeeeeee));
-	assert_int_equal(end_word(e, FAR_AT + LEN), UINT64_C(0xeeeeeeeeeeeeeeee));
+	ends_await_tries(e, TRIES(all_of_it));
+	ends_expect_filled(e, FAR_AT, LEN - 8, 8);
+	assert_int_equal(ends_word(e, FAR_AT - 8), UINT64_C(0xeeeeeeeeeeeeeeee));
+	assert_int_equal(ends_word(e, FAR_AT + LEN), UINT64_C(0xeeeeeeeeeeeeeeee));
 	bind_1(e, mw, mr, LEN, IBV_ACCESS_REMOTE_READ);
 	tell_key(e, mw->rkey);
-	end_await_tries(e, TRIES(nothing));
-	end_await_tries(e, TRIES(reads));
+	ends_await_tries(e, TRIES(nothing));
+	ends_await_tries(e, TRIES(reads));
 	bind_1(e, mw, mr, 0, 0);
 	tell_key(e, mw->rkey);
-	end_await_tries(e, TRIES(nothing));
+	ends_await_tries(e, TRIES(nothing));
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	end_close(e);
+	ends_close(e);
 }
 
 static void type_1(void **state)
@@ -117,7 +117,7 @@ static void type_1(void **state)
 	ends_play(type_1_near, type_1_far);
 }
 
-static struct ibv_wc bind_2(struct end *e, struct ibv_mw *mw, struct ibv_mr *mr, uint32_t rkey,
+static struct ibv_wc bind_2(struct ends *e, struct ibv_mw *mw, struct ibv_mr *mr, uint32_t rkey,
 			    unsigned access)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW };
@@ -126,7 +126,7 @@ static struct ibv_wc bind_2(struct end *e, struct ibv_mw *mw, struct ibv_mr *mr,
 	wr.bind_mw.rkey = rkey;
 	wr.bind_mw.bind_info =
 		(struct ibv_mw_bind_info){ mr, (uintptr_t)e->r->buffer + FAR_AT, LEN, access };
-	return end_run(e, &wr);
+	return ends_run(e, &wr);
 }
 
 static const struct attempt zero_based[] = {
@@ -135,61 +135,61 @@ static const struct attempt zero_based[] = {
 	{ IBV_WR_RDMA_READ, 1, LEN, true },
 };
 
-static void type_2_near(struct end *e)
+static void type_2_near(struct ends *e)
 {
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
-	end_fill(e, 0, LEN, 9);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
+	ends_fill(e, 0, LEN, 9);
 	tell_key(e, 0);
-	end_try(e, TRIES(zero_based), 0, e->peer.rkey);
+	ends_try(e, TRIES(zero_based), 0, e->peer.rkey);
 	/* It went with the queue pair that bound it. */
-	end_try(e, TRIES(nothing), 0, e->peer.rkey);
+	ends_try(e, TRIES(nothing), 0, e->peer.rkey);
 	tell_key(e, 0);
 	for (unsigned i = 0; i < READS; i++) {
-		end_try(e, &reads[i], 1, e->peer.addr + FAR_AT, e->peer.rkey);
-		end_meet(e);
+		ends_try(e, &reads[i], 1, e->peer.addr + FAR_AT, e->peer.rkey);
+		ends_meet(e);
 	}
 	tell_key(e, 0);
-	end_try(e, TRIES(nothing), e->peer.addr + FAR_AT, e->peer.rkey);
-	end_close(e);
+	ends_try(e, TRIES(nothing), e->peer.addr + FAR_AT, e->peer.rkey);
+	ends_close(e);
 }
 
-static void type_2_far(struct end *e)
+static void type_2_far(struct ends *e)
 {
 	struct ibv_send_wr inv = { .opcode = IBV_WR_LOCAL_INV };
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
 	uint32_t key;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	mr = bindable(e);
 	mw = ibv_alloc_mw(e->r->pd, IBV_MW_TYPE_2);
 	key = ibv_inc_rkey(mw->rkey);
 	assert_int_equal(bind_2(e, mw, mr, key, ALL | IBV_ACCESS_ZERO_BASED).status,
 			 IBV_WC_SUCCESS);
 	tell_key(e, key);
-	end_await_tries(e, TRIES(zero_based));
-	end_expect_filled(e, FAR_AT, LEN, 9);
-	end_await_tries(e, TRIES(nothing));
+	ends_await_tries(e, TRIES(zero_based));
+	ends_expect_filled(e, FAR_AT, LEN, 9);
+	ends_await_tries(e, TRIES(nothing));
 	key = ibv_inc_rkey(key);
 	assert_int_equal(bind_2(e, mw, mr, key, IBV_ACCESS_REMOTE_READ).status, IBV_WC_SUCCESS);
 	tell_key(e, key);
 	/* A refusal takes the connection, and that the window: bound anew each time. */
 	for (unsigned i = 0; i < READS; i++) {
-		end_await_tries(e, &reads[i], 1);
+		ends_await_tries(e, &reads[i], 1);
 		if (reads[i].refused)
 			assert_int_equal(bind_2(e, mw, mr, key, IBV_ACCESS_REMOTE_READ).status,
 					 IBV_WC_SUCCESS);
-		end_meet(e);
+		ends_meet(e);
 	}
 	inv.invalidate_rkey = key;
-	assert_int_equal(end_run(e, &inv).status, IBV_WC_SUCCESS);
+	assert_int_equal(ends_run(e, &inv).status, IBV_WC_SUCCESS);
 	tell_key(e, key);
-	end_await_tries(e, TRIES(nothing));
+	ends_await_tries(e, TRIES(nothing));
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	end_close(e);
+	ends_close(e);
 }
 
 static void type_2(void **state)
@@ -199,7 +199,7 @@ static void type_2(void **state)
 }
 
 /* WRITE through the window and a SEND that takes it back, posted together. */
-static void use_and_return(struct end *e, unsigned round)
+static void use_and_return(struct ends *e, unsigned round)
 {
 	struct ibv_sge sge = { (uintptr_t)e->r->buffer, LEN, e->r->mr->lkey };
 	struct ibv_send_wr send = { .wr_id = 2,
@@ -216,7 +216,7 @@ static void use_and_return(struct end *e, unsigned round)
 				     .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_send_wr *bad;
 
-	end_fill(e, 0, LEN, round);
+	ends_fill(e, 0, LEN, round);
 	write.wr.rdma.remote_addr = e->peer.addr + FAR_AT;
 	write.wr.rdma.rkey = e->peer.rkey;
 	assert_int_equal(ibv_post_send(e->qp, &write, &bad), 0);
@@ -228,34 +228,34 @@ static void use_and_return(struct end *e, unsigned round)
 	}
 }
 
-static void returned_near(struct end *e)
+static void returned_near(struct ends *e)
 {
 	uint32_t gone = 0;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	for (unsigned i = 0; i < ROUNDS; i++) {
 		tell_key(e, 0);
 		gone = e->peer.rkey;
 		use_and_return(e, i);
 	}
-	end_try(e, nothing, 1, e->peer.addr + FAR_AT, gone);
+	ends_try(e, nothing, 1, e->peer.addr + FAR_AT, gone);
 	/* A key that can't be taken back: a region's. */
 	tell_key(e, 0);
-	end_hasten(e);
-	end_expect_refused(end_request(e, IBV_WR_SEND_WITH_INV, 8, 0, e->peer.rkey, 0),
-			   IBV_WC_REM_ACCESS_ERR);
-	end_close(e);
+	ends_hasten(e);
+	ends_expect_refused(ends_request(e, IBV_WR_SEND_WITH_INV, 8, 0, e->peer.rkey, 0),
+			    IBV_WC_REM_ACCESS_ERR);
+	ends_close(e);
 }
 
-static void returned_far(struct end *e)
+static void returned_far(struct ends *e)
 {
 	struct ibv_mr *mr;
 	struct ibv_mw *mw;
 	uint32_t key;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	mr = bindable(e);
 	mw = ibv_alloc_mw(e->r->pd, IBV_MW_TYPE_2);
 	key = mw->rkey;
@@ -273,16 +273,16 @@ static void returned_far(struct end *e)
 		assert_int_equal(wc.wc_flags & (IBV_WC_WITH_INV | IBV_WC_WITH_IMM),
 				 IBV_WC_WITH_INV);
 		assert_int_equal(wc.invalidated_rkey, key);
-		end_expect_filled(e, FAR_AT, LEN, i);
-		end_expect_filled(e, 0, LEN, i);
+		ends_expect_filled(e, FAR_AT, LEN, i);
+		ends_expect_filled(e, 0, LEN, i);
 	}
-	end_await_tries(e, nothing, 1);
+	ends_await_tries(e, nothing, 1);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 1, 0, LEN), 0);
 	tell_key(e, e->r->mr->rkey);
 	assert_int_equal(rig_await(e->cq).status, IBV_WC_MW_BIND_ERR);
 	assert_int_equal(ibv_dealloc_mw(mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
-	end_close(e);
+	ends_close(e);
 }
 
 static void returned_by_its_user(void **state)

@@ -21,35 +21,35 @@
 static const uint32_t sizes[] = { 0, 1, 64, 1024, 1025, 5001, 32768, 50000 };
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
-static void connected_near(struct end *e, enum ibv_qp_type type)
+static void connected_near(struct ends *e, enum ibv_qp_type type)
 {
-	end_open(e, type);
-	end_join(e, e->r->mr->rkey);
+	ends_open(e, type);
+	ends_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < SIZES; i++) {
-		end_fill(e, 0, sizes[i], i);
-		end_meet(e); /* the receives are there */
-		assert_int_equal(end_request(e, IBV_WR_SEND, sizes[i], 0, 0, 0), IBV_WC_SUCCESS);
-		assert_int_equal(end_request(e, IBV_WR_SEND_WITH_IMM, sizes[i], 0, htobe32(i), 0),
+		ends_fill(e, 0, sizes[i], i);
+		ends_meet(e); /* the receives are there */
+		assert_int_equal(ends_request(e, IBV_WR_SEND, sizes[i], 0, 0, 0), IBV_WC_SUCCESS);
+		assert_int_equal(ends_request(e, IBV_WR_SEND_WITH_IMM, sizes[i], 0, htobe32(i), 0),
 				 IBV_WC_SUCCESS);
-		end_meet(e);
-		assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, sizes[i], e->peer.rkey, 0, 0),
+		ends_meet(e);
+		assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE, sizes[i], e->peer.rkey, 0, 0),
 				 IBV_WC_SUCCESS);
-		assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE_WITH_IMM, sizes[i], e->peer.rkey,
-					     htobe32(i), 0),
+		assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE_WITH_IMM, sizes[i], e->peer.rkey,
+					      htobe32(i), 0),
 				 IBV_WC_SUCCESS);
-		end_meet(e);
+		ends_meet(e);
 	}
 }
 
-static void connected_far(struct end *e, enum ibv_qp_type type)
+static void connected_far(struct ends *e, enum ibv_qp_type type)
 {
-	end_open(e, type);
-	end_join(e, e->r->mr->rkey);
+	ends_open(e, type);
+	ends_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < SIZES; i++) {
 		memset(e->r->buffer, 0xee, RIG_BUFFER);
 		for (int k = 0; k < 3; k++)
 			assert_int_equal(rig_post_recv(e->r, e->qp, 1, FAR_AT, 50000), 0);
-		end_meet(e);
+		ends_meet(e);
 		for (int k = 0; k < 2; k++) {
 			struct ibv_wc wc = rig_await(e->cq);
 
@@ -59,67 +59,67 @@ static void connected_far(struct end *e, enum ibv_qp_type type)
 			if (k)
 				assert_int_equal(wc.imm_data, htobe32(i));
 		}
-		end_expect_filled(e, FAR_AT, sizes[i], i);
+		ends_expect_filled(e, FAR_AT, sizes[i], i);
 		memset(e->r->buffer, 0xee, RIG_BUFFER);
-		end_meet(e);
+		ends_meet(e);
 		assert_int_equal(rig_await(e->cq).opcode, IBV_WC_RECV_RDMA_WITH_IMM);
-		end_expect_filled(e, FAR_AT, sizes[i], i);
+		ends_expect_filled(e, FAR_AT, sizes[i], i);
 		assert_int_equal(e->r->buffer[FAR_AT + sizes[i]], 0xee);
-		end_meet(e);
+		ends_meet(e);
 	}
 }
 
 /* What only RC has. */
-static void rc_near(struct end *e)
+static void rc_near(struct ends *e)
 {
 	connected_near(e, IBV_QPT_RC);
-	end_meet(e);
+	ends_meet(e);
 	for (unsigned i = 0; i < SIZES; i++) {
 		memset(e->r->buffer, 0, RIG_BUFFER);
-		assert_int_equal(end_request(e, IBV_WR_RDMA_READ, sizes[i], e->peer.rkey, 0, 0),
+		assert_int_equal(ends_request(e, IBV_WR_RDMA_READ, sizes[i], e->peer.rkey, 0, 0),
 				 IBV_WC_SUCCESS);
-		end_expect_filled(e, 0, sizes[i], 99);
+		ends_expect_filled(e, 0, sizes[i], 99);
 		assert_int_equal(e->r->buffer[sizes[i]], 0);
 	}
-	end_meet(e); /* the far word is 5 now */
-	end_meet(e);
-	assert_int_equal(end_request(e, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, e->peer.rkey, 0, 0),
+	ends_meet(e); /* the far word is 5 now */
+	ends_meet(e);
+	assert_int_equal(ends_request(e, IBV_WR_ATOMIC_FETCH_AND_ADD, 8, e->peer.rkey, 0, 0),
 			 IBV_WC_SUCCESS);
-	assert_int_equal(end_word(e, 0), 5);
-	assert_int_equal(end_request(e, IBV_WR_ATOMIC_CMP_AND_SWP, 8, e->peer.rkey, 0, 0),
+	assert_int_equal(ends_word(e, 0), 5);
+	assert_int_equal(ends_request(e, IBV_WR_ATOMIC_CMP_AND_SWP, 8, e->peer.rkey, 0, 0),
 			 IBV_WC_SUCCESS);
-	assert_int_equal(end_word(e, 0), 10); /* isn't 5: not swapped */
-	end_meet(e);
-	end_meet(e); /* it was looked at */
-	end_set_word(e, 0, 1234);
-	assert_int_equal(end_request(e, IBV_WR_ATOMIC_WRITE, 8, e->peer.rkey, 0, 0),
+	assert_int_equal(ends_word(e, 0), 10); /* isn't 5: not swapped */
+	ends_meet(e);
+	ends_meet(e); /* it was looked at */
+	ends_set_word(e, 0, 1234);
+	assert_int_equal(ends_request(e, IBV_WR_ATOMIC_WRITE, 8, e->peer.rkey, 0, 0),
 			 IBV_WC_SUCCESS);
-	end_meet(e);
+	ends_meet(e);
 	/* No receive, then a wrong key. */
-	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 8, e->peer.rkey ^ 0x1100, 0, 0),
+	assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE, 8, e->peer.rkey ^ 0x1100, 0, 0),
 			 IBV_WC_REM_ACCESS_ERR);
-	end_close(e);
+	ends_close(e);
 }
 
-static void rc_far(struct end *e)
+static void rc_far(struct ends *e)
 {
 	struct ibv_async_event event;
 
 	connected_far(e, IBV_QPT_RC);
-	end_fill(e, FAR_AT, 50000, 99);
-	end_meet(e);
-	end_meet(e);
-	end_set_word(e, FAR_AT, 5);
-	end_meet(e);
-	end_meet(e);
-	assert_int_equal(end_word(e, FAR_AT), 10);
-	end_meet(e);
-	end_meet(e);
-	assert_int_equal(end_word(e, FAR_AT), 1234);
+	ends_fill(e, FAR_AT, 50000, 99);
+	ends_meet(e);
+	ends_meet(e);
+	ends_set_word(e, FAR_AT, 5);
+	ends_meet(e);
+	ends_meet(e);
+	assert_int_equal(ends_word(e, FAR_AT), 10);
+	ends_meet(e);
+	ends_meet(e);
+	assert_int_equal(ends_word(e, FAR_AT), 1234);
 	event = rig_await_event(e->r->ctx, IBV_EVENT_QP_ACCESS_ERR);
 	assert_ptr_equal(event.element.qp, e->qp);
 	ibv_ack_async_event(&event);
-	end_close(e);
+	ends_close(e);
 }
 
 static void rc(void **state)
@@ -128,16 +128,16 @@ static void rc(void **state)
 	ends_play(rc_near, rc_far);
 }
 
-static void uc_near(struct end *e)
+static void uc_near(struct ends *e)
 {
 	connected_near(e, IBV_QPT_UC);
-	end_close(e);
+	ends_close(e);
 }
 
-static void uc_far(struct end *e)
+static void uc_far(struct ends *e)
 {
 	connected_far(e, IBV_QPT_UC);
-	end_close(e);
+	ends_close(e);
 }
 
 static void uc(void **state)
@@ -146,7 +146,7 @@ static void uc(void **state)
 	ends_play(uc_near, uc_far);
 }
 
-static void ud_send(struct end *e, struct ibv_ah *ah, uint32_t qpn)
+static void ud_send(struct ends *e, struct ibv_ah *ah, uint32_t qpn)
 {
 	struct ibv_sge sge = { (uintptr_t)e->r->buffer, 600, e->r->mr->lkey };
 	struct ibv_send_wr wr = { .sg_list = &sge,
@@ -164,39 +164,39 @@ static void ud_send(struct end *e, struct ibv_ah *ah, uint32_t qpn)
 }
 
 /* The answer goes to whom the completion and the GRH name. */
-static void ud_near(struct end *e)
+static void ud_near(struct ends *e)
 {
 	struct ibv_ah_attr attr = { .is_global = 1, .port_num = 1 };
 
-	end_open(e, IBV_QPT_UD);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_UD);
+	ends_join(e, 0);
 	assert_int_equal(ibv_query_gid(e->r->ctx, 1, 0, &attr.grh.dgid), 0);
-	end_fill(e, 0, 600, 3);
+	ends_fill(e, 0, 600, 3);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 9, FAR_AT, 700), 0);
-	end_meet(e);
+	ends_meet(e);
 	ud_send(e, ibv_create_ah(e->r->pd, &attr), e->peer.qpn);
 	assert_int_equal(rig_await(e->cq).src_qp, e->peer.qpn);
-	end_expect_filled(e, FAR_AT + 40, 600, 4);
-	end_close(e);
+	ends_expect_filled(e, FAR_AT + 40, 600, 4);
+	ends_close(e);
 }
 
-static void ud_far(struct end *e)
+static void ud_far(struct ends *e)
 {
 	struct ibv_wc wc;
 
-	end_open(e, IBV_QPT_UD);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_UD);
+	ends_join(e, 0);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 9, FAR_AT, 700), 0);
-	end_meet(e);
+	ends_meet(e);
 	wc = rig_await(e->cq);
 	assert_int_equal(wc.byte_len, 640);
 	assert_int_equal(wc.src_qp, e->peer.qpn);
-	end_expect_filled(e, FAR_AT + 40, 600, 3);
-	end_fill(e, 0, 600, 4);
+	ends_expect_filled(e, FAR_AT + 40, 600, 3);
+	ends_fill(e, 0, 600, 4);
 	ud_send(e,
 		ibv_create_ah_from_wc(e->r->pd, &wc, (struct ibv_grh *)(e->r->buffer + FAR_AT), 1),
 		wc.src_qp);
-	end_close(e);
+	ends_close(e);
 }
 
 static void ud(void **state)
@@ -206,29 +206,30 @@ static void ud(void **state)
 }
 
 /* A type 2 window of the far end, until a SEND takes it away. */
-static void window_near(struct end *e)
+static void window_near(struct ends *e)
 {
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
-	end_swap(e, (struct hello){ .qpn = e->qp->qp_num });
-	end_fill(e, 0, 64, 8);
-	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
-	assert_int_equal(end_request(e, IBV_WR_SEND_WITH_INV, 8, 0, e->peer.rkey, 0),
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
+	ends_swap(e, (struct hello){ .qpn = e->qp->qp_num });
+	ends_fill(e, 0, 64, 8);
+	assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0),
 			 IBV_WC_SUCCESS);
-	end_meet(e);
-	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0),
+	assert_int_equal(ends_request(e, IBV_WR_SEND_WITH_INV, 8, 0, e->peer.rkey, 0),
+			 IBV_WC_SUCCESS);
+	ends_meet(e);
+	assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0),
 			 IBV_WC_REM_ACCESS_ERR);
-	end_close(e);
+	ends_close(e);
 }
 
-static void window_far(struct end *e)
+static void window_far(struct ends *e)
 {
 	struct ibv_send_wr wr = { .opcode = IBV_WR_BIND_MW, .send_flags = IBV_SEND_SIGNALED }, *bad;
 	struct ibv_mr *mr;
 	struct ibv_wc wc;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	mr = ibv_reg_mr(e->r->pd, e->r->buffer, RIG_BUFFER,
 			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	wr.bind_mw.mw = ibv_alloc_mw(e->r->pd, IBV_MW_TYPE_2);
@@ -238,13 +239,13 @@ static void window_far(struct end *e)
 	assert_int_equal(ibv_post_send(e->qp, &wr, &bad), 0);
 	rig_await_n(e->cq, 1);
 	assert_int_equal(rig_post_recv(e->r, e->qp, 1, 0, 64), 0);
-	end_swap(e, (struct hello){ .rkey = wr.bind_mw.rkey, .addr = (uintptr_t)e->r->buffer });
+	ends_swap(e, (struct hello){ .rkey = wr.bind_mw.rkey, .addr = (uintptr_t)e->r->buffer });
 	wc = rig_await(e->cq);
 	assert_true(wc.wc_flags & IBV_WC_WITH_INV);
 	assert_int_equal(wc.invalidated_rkey, wr.bind_mw.rkey);
-	end_expect_filled(e, FAR_AT, 64, 8);
-	end_meet(e);
-	end_meet(e); /* the refused write */
+	ends_expect_filled(e, FAR_AT, 64, 8);
+	ends_meet(e);
+	ends_meet(e); /* the refused write */
 	assert_int_equal(ibv_dealloc_mw(wr.bind_mw.mw), 0);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 }
@@ -255,7 +256,7 @@ static void window(void **state)
 	ends_play(window_near, window_far);
 }
 
-static struct ibv_qp *xrc_qp(struct end *e, enum ibv_qp_type type, struct ibv_xrcd *xrcd)
+static struct ibv_qp *xrc_qp(struct ends *e, enum ibv_qp_type type, struct ibv_xrcd *xrcd)
 {
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = type,
@@ -271,7 +272,7 @@ static struct ibv_qp *xrc_qp(struct end *e, enum ibv_qp_type type, struct ibv_xr
 	return qp;
 }
 
-static void xrc_near(struct end *e)
+static void xrc_near(struct ends *e)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = { .sg_list = &sge,
@@ -281,23 +282,23 @@ static void xrc_near(struct end *e)
 	struct ibv_send_wr *bad;
 	struct ibv_qp *initiator;
 
-	end_open(e, IBV_QPT_RC);
+	ends_open(e, IBV_QPT_RC);
 	initiator = xrc_qp(e, IBV_QPT_XRC_SEND, NULL);
 	sge = (struct ibv_sge){ (uintptr_t)e->r->buffer, 3000, e->r->mr->lkey };
-	end_swap(e, (struct hello){ .qpn = initiator->qp_num });
+	ends_swap(e, (struct hello){ .qpn = initiator->qp_num });
 	assert_int_equal(rig_to_init(initiator), 0);
 	assert_int_equal(rig_to_rtr(initiator, e->peer.qpn), 0);
-	assert_int_equal(end_to_rts(initiator), 0);
-	end_fill(e, 0, 3000, 21);
-	end_meet(e);
+	assert_int_equal(ends_to_rts(initiator), 0);
+	ends_fill(e, 0, 3000, 21);
+	ends_meet(e);
 	wr.qp_type.xrc.remote_srqn = e->peer.srqn;
 	assert_int_equal(ibv_post_send(initiator, &wr, &bad), 0);
 	rig_await_n(e->cq, 1);
 	assert_int_equal(ibv_destroy_qp(initiator), 0);
-	end_close(e);
+	ends_close(e);
 }
 
-static void xrc_far(struct end *e)
+static void xrc_far(struct ends *e)
 {
 	struct ibv_xrcd_init_attr xrcd_attr = {
 		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
@@ -316,7 +317,7 @@ static void xrc_far(struct end *e)
 	struct ibv_srq *srq;
 	uint32_t srqn;
 
-	end_open(e, IBV_QPT_RC);
+	ends_open(e, IBV_QPT_RC);
 	attr.pd = e->r->pd;
 	attr.cq = e->cq;
 	attr.xrcd = ibv_open_xrcd(e->r->ctx, &xrcd_attr);
@@ -324,19 +325,19 @@ static void xrc_far(struct end *e)
 	assert_non_null(srq);
 	assert_int_equal(ibv_get_srq_num(srq, &srqn), 0);
 	target = xrc_qp(e, IBV_QPT_XRC_RECV, attr.xrcd);
-	end_swap(e, (struct hello){ .qpn = target->qp_num, .srqn = srqn });
+	ends_swap(e, (struct hello){ .qpn = target->qp_num, .srqn = srqn });
 	assert_int_equal(rig_to_init(target), 0);
 	assert_int_equal(rig_to_rtr(target, e->peer.qpn), 0);
 	sge = (struct ibv_sge){ (uintptr_t)e->r->buffer + FAR_AT, 4096, e->r->mr->lkey };
 	recv.sg_list = &sge;
 	assert_int_equal(ibv_post_srq_recv(srq, &recv, &bad), 0);
-	end_meet(e);
+	ends_meet(e);
 	assert_int_equal(rig_await(e->cq).wr_id, 6);
-	end_expect_filled(e, FAR_AT, 3000, 21);
+	ends_expect_filled(e, FAR_AT, 3000, 21);
 	assert_int_equal(ibv_destroy_srq(srq), 0);
 	assert_int_equal(ibv_destroy_qp(target), 0);
 	assert_int_equal(ibv_close_xrcd(attr.xrcd), 0);
-	end_close(e);
+	ends_close(e);
 }
 
 static void xrc(void **state)
@@ -346,19 +347,19 @@ static void xrc(void **state)
 }
 
 /* Asked for solicited completions, the channel keeps still at others, and stamps are in their order. */
-static void solicited_near(struct end *e)
+static void solicited_near(struct ends *e)
 {
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
-	assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
-	assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
-	end_meet(e);
-	end_meet(e);
-	assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, IBV_SEND_SOLICITED), IBV_WC_SUCCESS);
-	end_close(e);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
+	assert_int_equal(ends_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+	assert_int_equal(ends_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+	ends_meet(e);
+	ends_meet(e);
+	assert_int_equal(ends_request(e, IBV_WR_SEND, 8, 0, 0, IBV_SEND_SOLICITED), IBV_WC_SUCCESS);
+	ends_close(e);
 }
 
-static void solicited_far(struct end *e)
+static void solicited_far(struct ends *e)
 {
 	struct ibv_cq_init_attr_ex attr = { .cqe = 16,
 					    .wc_flags =
@@ -370,7 +371,7 @@ static void solicited_far(struct end *e)
 	struct ibv_cq *told;
 	void *context;
 
-	end_open(e, IBV_QPT_RC);
+	ends_open(e, IBV_QPT_RC);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	attr.channel = ibv_create_comp_channel(e->r->ctx);
 	cq = ibv_create_cq_ex(e->r->ctx, &attr);
@@ -380,10 +381,10 @@ static void solicited_far(struct end *e)
 	assert_int_equal(rig_to_init(e->qp), 0);
 	for (uint64_t i = 0; i < 3; i++)
 		assert_int_equal(rig_post_recv(e->r, e->qp, i, FAR_AT, 64), 0);
-	end_join(e, 0);
-	end_meet(e); /* two have arrived */
+	ends_join(e, 0);
+	ends_meet(e); /* two have arrived */
 	assert_false(rig_readable(attr.channel->fd, 0));
-	end_meet(e);
+	ends_meet(e);
 	assert_int_equal(ibv_get_cq_event(attr.channel, &told, &context), 0);
 	assert_ptr_equal(told, ibv_cq_ex_to_cq(cq));
 	ibv_ack_cq_events(told, 1);
@@ -399,7 +400,7 @@ static void solicited_far(struct end *e)
 	assert_int_equal(ibv_next_poll(cq), ENOENT);
 	ibv_end_poll(cq);
 	assert_true(raw && wall > raw);
-	end_meet(e);
+	ends_meet(e);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
 	assert_int_equal(ibv_destroy_comp_channel(attr.channel), 0);
@@ -412,7 +413,7 @@ static void solicited(void **state)
 }
 
 /* Device memory and memory on demand at the far end. */
-static void special_near(struct end *e)
+static void special_near(struct ends *e)
 {
 	struct ibv_sge sge;
 	struct ibv_send_wr wr = { .sg_list = &sge,
@@ -421,27 +422,28 @@ static void special_near(struct end *e)
 				  .send_flags = IBV_SEND_SIGNALED };
 	struct ibv_send_wr *bad;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
-	end_swap(e, (struct hello){ 0 });
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
+	ends_swap(e, (struct hello){ 0 });
 	sge = (struct ibv_sge){ (uintptr_t)e->r->buffer, 64, e->r->mr->lkey };
-	end_fill(e, 0, 64, 30);
-	assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0), IBV_WC_SUCCESS);
+	ends_fill(e, 0, 64, 30);
+	assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE, 64, e->peer.rkey, 0, 0),
+			 IBV_WC_SUCCESS);
 	wr.wr.rdma.remote_addr = 128; /* zero-based */
 	wr.wr.rdma.rkey = e->peer.other_rkey;
 	assert_int_equal(ibv_post_send(e->qp, &wr, &bad), 0);
 	rig_await_n(e->cq, 1);
-	end_close(e);
+	ends_close(e);
 }
 
-static void special_far(struct end *e)
+static void special_far(struct ends *e)
 {
 	struct ibv_alloc_dm_attr attr = { .length = 256 };
 	struct ibv_mr *demand, *device;
 	struct ibv_dm *dm;
 
-	end_open(e, IBV_QPT_RC);
-	end_join(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
 	demand = ibv_reg_mr(e->r->pd, NULL, SIZE_MAX, RIG_ALL_ACCESS | IBV_ACCESS_ON_DEMAND);
 	dm = ibv_alloc_dm(e->r->ctx, &attr);
 	device = ibv_reg_dm_mr(e->r->pd, dm, 0, 256,
@@ -449,13 +451,13 @@ static void special_far(struct end *e)
 				       IBV_ACCESS_REMOTE_WRITE);
 	assert_non_null(demand);
 	assert_non_null(device);
-	end_swap(e, (struct hello){ .rkey = demand->rkey,
-				    .other_rkey = device->rkey,
-				    .addr = (uintptr_t)e->r->buffer });
-	end_meet(e);
-	end_expect_filled(e, FAR_AT, 64, 30);
+	ends_swap(e, (struct hello){ .rkey = demand->rkey,
+				     .other_rkey = device->rkey,
+				     .addr = (uintptr_t)e->r->buffer });
+	ends_meet(e);
+	ends_expect_filled(e, FAR_AT, 64, 30);
 	assert_int_equal(ibv_memcpy_from_dm(e->r->buffer, dm, 128, 64), 0);
-	end_expect_filled(e, 0, 64, 30);
+	ends_expect_filled(e, 0, 64, 30);
 	assert_int_equal(ibv_dereg_mr(demand), 0);
 	assert_int_equal(ibv_dereg_mr(device), 0);
 	assert_int_equal(ibv_free_dm(dm), 0);
@@ -468,13 +470,13 @@ static void special_regions(void **state)
 }
 
 /* The far process ends without a word: a completion tells. */
-static void death_near(struct end *e)
+static void death_near(struct ends *e)
 {
 	struct ibv_wc wc;
 	void *r;
 
-	end_open(e, IBV_QPT_RC);
-	end_join_impatient(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join_impatient(e, 0);
 	/* Its end of the socket goes with it. */
 	assert_int_equal(read(e->sock, &wc, 1), 0);
 	assert_int_equal(rig_post_send(e->r, e->qp, 1, 0, 8, IBV_SEND_SIGNALED), 0);
@@ -486,10 +488,10 @@ static void death_near(struct end *e)
 	rig_teardown(&r);
 }
 
-static void death_far(struct end *e)
+static void death_far(struct ends *e)
 {
-	end_open(e, IBV_QPT_RC);
-	end_join_impatient(e, 0);
+	ends_open(e, IBV_QPT_RC);
+	ends_join_impatient(e, 0);
 	_exit(0);
 }
 
@@ -517,7 +519,7 @@ static void *await_event(void *channel)
 	return NULL;
 }
 
-static void poll_for_a_while(struct end *e)
+static void poll_for_a_while(struct ends *e)
 {
 	const uint64_t until = now_ms() + 20;
 	struct ibv_wc wc;
@@ -530,59 +532,59 @@ static void poll_for_a_while(struct end *e)
  * A thread waits for an event, and another one polls for a while: what looks like a program that drives in a
  * loop takes nothing from the one that sleeps, nor does what comes in meanwhile.
  */
-static void event_beside_polls_near(struct end *e)
+static void event_beside_polls_near(struct ends *e)
 {
 	struct timespec end;
 	struct ibv_comp_channel *channel;
 	struct ibv_cq *cq;
 	pthread_t waiter;
 
-	end_open(e, IBV_QPT_UC);
+	ends_open(e, IBV_QPT_UC);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	channel = ibv_create_comp_channel(e->r->ctx);
 	cq = rig_cq(e->r, 16, channel);
 	e->qp = rig_qp(e->r, IBV_QPT_UC, e->cq, cq, NULL);
-	end_join(e, e->r->mr->rkey);
+	ends_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < ROUNDS_BESIDE_POLLS; i++) {
 		e->r->buffer[FAR_AT] = 0;
 		assert_int_equal(rig_post_recv(e->r, e->qp, i, FAR_AT, 64), 0);
 		assert_int_equal(ibv_req_notify_cq(cq, 0), 0);
 		assert_int_equal(pthread_create(&waiter, NULL, await_event, channel), 0);
 		poll_for_a_while(e);
-		end_meet(e); /* the far end writes */
+		ends_meet(e); /* the far end writes */
 		do
 			poll_for_a_while(e);
 		while (!*(volatile uint8_t *)(e->r->buffer + FAR_AT));
 		/* Nobody polls any more, and the background thread has seen that. */
 		usleep(10000);
-		end_meet(e); /* and sends */
+		ends_meet(e); /* and sends */
 		clock_gettime(CLOCK_REALTIME, &end);
 		end.tv_sec += 10;
 		assert_int_equal(pthread_timedjoin_np(waiter, NULL, &end), 0);
 		assert_int_equal(rig_await(cq).wr_id, i);
 	}
-	end_meet(e);
+	ends_meet(e);
 	assert_int_equal(ibv_destroy_qp(e->qp), 0);
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
 	e->qp = rig_qp(e->r, IBV_QPT_UC, e->cq, e->cq, NULL);
-	end_close(e);
+	ends_close(e);
 }
 
-static void event_beside_polls_far(struct end *e)
+static void event_beside_polls_far(struct ends *e)
 {
-	end_open(e, IBV_QPT_UC);
+	ends_open(e, IBV_QPT_UC);
 	e->r->buffer[0] = 1;
-	end_join(e, e->r->mr->rkey);
+	ends_join(e, e->r->mr->rkey);
 	for (unsigned i = 0; i < ROUNDS_BESIDE_POLLS; i++) {
-		end_meet(e);
-		assert_int_equal(end_request(e, IBV_WR_RDMA_WRITE, 1, e->peer.rkey, 0, 0),
+		ends_meet(e);
+		assert_int_equal(ends_request(e, IBV_WR_RDMA_WRITE, 1, e->peer.rkey, 0, 0),
 				 IBV_WC_SUCCESS);
-		end_meet(e);
-		assert_int_equal(end_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
+		ends_meet(e);
+		assert_int_equal(ends_request(e, IBV_WR_SEND, 8, 0, 0, 0), IBV_WC_SUCCESS);
 	}
-	end_meet(e);
-	end_close(e);
+	ends_meet(e);
+	ends_close(e);
 }
 
 static void event_beside_polls(void **state)
