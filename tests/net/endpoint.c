@@ -49,10 +49,19 @@ static void dropped(void *arg, enum drop reason, unsigned packets)
 	e->drops[reason] += packets;
 }
 
+static void relayed(void *arg, const uint8_t *data, size_t len)
+{
+	struct endpoint *e = arg;
+
+	e->relayed[e->n_relayed % 256] = len ? data[0] : 0;
+	e->relayed_len[e->n_relayed++ % 256] = len;
+}
+
 static void open_with(struct endpoint *e, const char *pcap, bool shm)
 {
 	struct port_config config = { .callbacks = { .receive = keep,
 						     .is_local_qpn = is_local_qpn,
+						     .relayed = relayed,
 						     .report = report,
 						     .dropped = dropped },
 				      .arg = e,

@@ -30,6 +30,9 @@ struct endpoint {
 	unsigned n_bursts;
 	unsigned n_packets;
 	unsigned drops[DROP_COUNT];
+	unsigned n_relayed;   /* messages of other engines ... */
+	uint8_t relayed[256]; /* ... by their first bytes */
+	size_t relayed_len[256];
 };
 
 /* Open with one block; pcap may be NULL. */

@@ -5,6 +5,7 @@
  * to one of three processes is as likely as 3^-63.
  */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <net/if.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -398,6 +399,37 @@ static void test_malformed_datagrams(void **state)
 	assert_int_equal(c.n_packets, 0);
 }
 
+/* Messages of engines: whole, in order, up to the longest; and how it is told that they can't be taken. */
+static void test_messages_of_engines(void **state)
+{
+	static uint8_t message[PORT_RELAY_MAX];
+	unsigned sent = 0, nobody = b.block;
+	int ret = 0;
+
+	(void)state;
+	assert_int_equal(port_relay(a.port, b.block, message, sizeof(message)), 0);
+	endpoints_settle(all, 3);
+	assert_int_equal(b.n_relayed, 1);
+	assert_int_equal(b.relayed_len[0], sizeof(message));
+	while (ret == 0 && sent < 2000) {
+		message[0] = (uint8_t)++sent;
+		ret = port_relay(a.port, b.block, message, 100 + sent);
+	}
+	assert_int_equal(ret, -EAGAIN);
+	endpoints_settle(all, 3);
+	assert_int_equal(b.n_relayed, sent);
+	for (unsigned i = sent > 200 ? sent - 200 : 1; i < sent; i++) {
+		assert_int_equal(b.relayed[i % 256], (uint8_t)i);
+		assert_int_equal(b.relayed_len[i % 256], 100 + i);
+	}
+	assert_int_equal(port_relay(a.port, b.block, message, 1), 0);
+	while (nobody == a.block || nobody == b.block || nobody == c.block)
+		nobody = nobody % (QPN_BLOCKS - 2) + 1;
+	assert_int_equal(port_relay(a.port, nobody, message, 1), -ECONNREFUSED);
+	assert_int_equal(a.n_relayed + c.n_relayed, 0);
+	assert_int_equal(port_stats(b.port)->forward_refused, 0);
+}
+
 static void test_other_users_are_refused(void **state)
 {
 	uint8_t data[512];
@@ -413,13 +445,19 @@ static void test_other_users_are_refused(void **state)
 			_exit(1);
 		send_to_block(b.block, data, forged(data, 64, 64, 64));
 		send_to_block(b.block, "rlk\1\2\0\0\0", 8); /* a question */
+		send_to_block(b.block, "rlk\1\5\0\0\0message", 15);
 		_exit(0);
 	}
 	waitpid(pid, &status, 0);
 	assert_int_equal(status, 0);
 	endpoints_settle(all, 3);
-	assert_int_equal(port_stats(b.port)->forward_refused, 2);
+	assert_int_equal(port_stats(b.port)->forward_refused, 3);
 	assert_int_equal(b.n_packets, 0);
+	assert_int_equal(b.n_relayed, 0);
+	send_to_block(b.block, "rlk\1\5\0\0\0message", 15);
+	endpoints_settle(all, 3);
+	assert_int_equal(b.n_relayed, 1);
+	assert_int_equal(b.relayed[0], 'm');
 }
 
 int main(void)
@@ -439,6 +477,7 @@ int main(void)
 		TEST(test_owner_is_late),
 		TEST(test_owner_is_stuck),
 		TEST(test_malformed_datagrams),
+		TEST(test_messages_of_engines),
 		TEST(test_other_users_are_refused),
 	};
 

@@ -12,12 +12,16 @@
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -792,6 +796,96 @@ static void stopped(void **state)
 	perform(stopped_near, middle_is_there, stopped_far);
 }
 
+/* Messages as the target's process sends them, but nonsense: nothing is written, and the true ones still
+ * arrive. */
+
+struct forged {
+	uint8_t magic[3], version;
+	uint32_t block_kind;
+	uint32_t kind, qpn, srqn, count, fault, access;
+	uint64_t stream, run;
+	uint64_t file_dev, file_ino;
+	uint32_t ifindex, reserved;
+	uint8_t rest[600];
+};
+
+static void send_forged(struct forged *f, size_t len, uint32_t number)
+{
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "rocelink/%u", number >> 12);
+	int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+
+	assert_int_equal(sendto(fd, f, len, 0, (struct sockaddr *)&un,
+				(socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)),
+			 len);
+	close(fd);
+}
+
+static void forged_near(void)
+{
+	struct forged f = { .magic = { 'r', 'l', 'k' }, .version = 1, .block_kind = 5 };
+	uint64_t random = 88172645463325252u;
+	struct stat st;
+	struct end e;
+
+	open_near(&e);
+	await(10);
+	assert_int_equal(fstat(domain_fd, &st), 0);
+	f.file_dev = st.st_dev;
+	f.file_ino = st.st_ino;
+	f.ifindex = if_nametoindex("lo");
+	f.srqn = board->far_srqn;
+	for (unsigned i = 0; i < 3000; i++) {
+		for (unsigned k = 0; k < sizeof(f.rest); k++) {
+			random ^= random << 13;
+			random ^= random >> 7;
+			random ^= random << 17;
+			f.rest[k] = (uint8_t)random;
+		}
+		/* A record that is nearly right: its length, its MTU, then a header of XRC. */
+		if (i % 4)
+			memcpy(f.rest, (uint32_t[]){ (uint32_t)random % 600, 1024 }, 8);
+		if (i % 4 > 1)
+			f.rest[8] = (uint8_t)(0xa0 + i % 12);
+		f.kind = i % 8 ? 1 : i % 7;
+		f.qpn = i % 3 ? board->target[0] : (uint32_t)random;
+		f.stream = i % 5;
+		f.count = i % 2 ? 1 : (uint32_t)random;
+		send_forged(&f, sizeof(f) - (i % 2 ? 0 : random % sizeof(f.rest)),
+			    f.kind == 2 ? board->target[0] : board->far_srqn);
+	}
+	fill(&e, 0, 5001, 3);
+	assert_int_equal(run(&e, 0, to(board->far_srqn, 5001)), IBV_WC_SUCCESS);
+	say(1000);
+	close_end(&e);
+}
+
+static void forged_far(void)
+{
+	struct ibv_wc wc = { .status = IBV_WC_GENERAL_ERR };
+	struct end e;
+
+	open_far(&e);
+	for (int i = 0; i < 32; i++)
+		post(&e, 1, AT, 8000);
+	await(4);
+	say(10);
+	/* Some SENDs of the nonsense were right by chance. */
+	while (wc.status != IBV_WC_SUCCESS || wc.byte_len != 5001) {
+		wc = rig_await(e.cq);
+		post(&e, 1, AT, 8000);
+	}
+	expect_filled(&e, AT, 5001, 3);
+	await(1000);
+	close_end(&e);
+}
+
+static void forged_messages(void **state)
+{
+	(void)state;
+	perform(forged_near, middle_is_there, forged_far);
+}
+
 /* Who may open the domain: the flags count over all processes. */
 
 static void opens_near(void)
@@ -866,10 +960,10 @@ int main(void)
 		return 1;
 
 	const struct CMUnitTest tests[] = {
-		TEST(every_kind),	   TEST(in_turn), TEST(waits_for_receive),
-		TEST(tells_of_no_receive), TEST(faults),  TEST(wrong_numbers),
-		TEST(reads_are_refused),   TEST(killed),  TEST(stopped),
-		TEST(exclusive_opens),
+		TEST(every_kind),	   TEST(in_turn),	  TEST(waits_for_receive),
+		TEST(tells_of_no_receive), TEST(faults),	  TEST(wrong_numbers),
+		TEST(reads_are_refused),   TEST(killed),	  TEST(stopped),
+		TEST(exclusive_opens),	   TEST(forged_messages),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
