@@ -7,12 +7,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/list.h"
 #include "device/engine_internal.h"
 
 #define PAUSE_MIN_NS (200 * NS_PER_US)
 #define PAUSE_MAX_NS (10 * NS_PER_MS)
+#define CLOSE_TRIES  1000 /* of 100 us and more */
 
 struct relay_message {
 	struct relay_message *next;
@@ -99,8 +101,16 @@ bool engine_relay_waits(const struct engine *e, unsigned block)
 	return waits(e, block, NULL);
 }
 
+/* The end: answers that others wait for leave if they can. */
 void engine_relay_close(struct engine *e)
 {
+	const struct timespec pause = { .tv_nsec = 100000 };
+
+	for (unsigned i = 0; e->relay_messages && i < CLOSE_TRIES; i++) {
+		e->now_ns = engine_now_ns();
+		send_waiting(&e->relay_alarm);
+		nanosleep(&pause, NULL);
+	}
 	while (e->relay_messages) {
 		struct relay_message *m = e->relay_messages;
 

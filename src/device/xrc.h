@@ -36,6 +36,7 @@ struct xrc_target {
 	/* xrc_relay.c */
 	uint64_t stream, run;
 	uint64_t run_since_ns;
+	bool doomed; /* the SRQ's process was gone when last asked */
 	struct engine_alarm alarm;
 };
 

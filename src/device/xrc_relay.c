@@ -23,11 +23,12 @@
 #include "net/pring.h"
 #include "transport/relay.h"
 
-#define ASK_NS	     (100 * NS_PER_MS)
-#define GIVE_UP_NS   (30 * NS_PER_SEC)
-#define SWEEP_MIN    16
-#define BLOCK_OF(n)  ((n) >> QPN_BLOCK_BITS)
-#define RECORD_ALIGN 8
+#define ASK_NS	       (100 * NS_PER_MS)
+#define GIVE_UP_NS     (30 * NS_PER_SEC)
+#define LAST_ANSWER_NS (10 * NS_PER_MS)
+#define SWEEP_MIN      16
+#define BLOCK_OF(n)    ((n) >> QPN_BLOCK_BITS)
+#define RECORD_ALIGN   8
 
 enum kind { RUN = 1, DONE, ASK, END, HELLO };
 
@@ -142,6 +143,7 @@ static enum fault start(struct qp *qp)
 		return FAULT_XRC_SRQ;
 	}
 	t->run_since_ns = engine_now_ns();
+	t->doomed = false;
 	t->alarm.ring = await_answer;
 	engine_alarm_set(t->engine, &t->alarm, t->run_since_ns + ASK_NS);
 	return FAULT_NONE;
@@ -173,6 +175,12 @@ static void await_answer(struct engine_alarm *a)
 	else if (!engine_relay_waits(t->engine, BLOCK_OF(srqn)) &&
 		 engine_relay(t->engine, BLOCK_OF(srqn), &head, sizeof(head)))
 		why = "is gone";
+	if (why && !t->doomed) {
+		/* Its last answer may wait in our socket. */
+		t->doomed = true;
+		engine_alarm_set(t->engine, a, now_ns + LAST_ANSWER_NS);
+		return;
+	}
 	if (why) {
 		gone(t, srqn, why);
 		answered(t, 0, FAULT_XRC_SRQ);

@@ -5,10 +5,13 @@
  */
 #include <stdlib.h>
 #include <sys/random.h>
+#include <time.h>
 
 #include "base/log.h"
 #include "device/xrc.h"
 #include "transport/relay.h"
+
+#define RELAY_WAITS 1000 /* of 50 us and more */
 
 static struct xrc_target *target_of(struct qp *qp)
 {
@@ -229,12 +232,38 @@ int dev_xrc_target_open(struct dev_context *ctx, const struct ibv_qp_open_attr *
 	return elsewhere ? -EOPNOTSUPP : -EINVAL;
 }
 
+/*
+ * A program that learnt from another of the domain that a message has arrived may destroy the target
+ * before the other engine's answer is here, and so the acknowledgement isn't sent: as long as an answer
+ * takes, it is waited for.
+ */
+static void await_relay(struct dev_qp *handle)
+{
+	struct xrc_target *target = handle->target;
+	const struct timespec pause = { .tv_nsec = 50000 };
+
+	for (unsigned i = 0; i < RELAY_WAITS; i++) {
+		bool waits;
+
+		engine_lock(target->engine);
+		waits = target->eqp.qp.resp.relay.run &&
+			handle->handle_link.next == &target->handles &&
+			handle->handle_link.prev == &target->handles;
+		engine_unlock(target->engine);
+		if (!waits)
+			return;
+		nanosleep(&pause, NULL);
+		engine_poll(target->engine);
+	}
+}
+
 /* The target, when this was its last handle. */
 static struct xrc_target *detach(struct dev_qp *handle)
 {
 	struct xrc_target *target = handle->target;
 	bool last;
 
+	await_relay(handle);
 	engine_lock(target->engine);
 	list_remove(&handle->handle_link);
 	last = list_empty(&target->handles);

@@ -772,7 +772,7 @@ static void stopped_near(void)
 	assert_int_equal(ibv_poll_cq(e.cq, 1, &(struct ibv_wc){ 0 }), 0);
 	assert_int_equal(kill(children[1], SIGCONT), 0);
 	rig_await_n(e.cq, 20);
-	await(1000);
+	say(1000);
 	close_end(&e);
 }
 
@@ -786,7 +786,7 @@ static void stopped_far(void)
 	await(4);
 	say(10);
 	rig_await_n(e.cq, 20);
-	say(1000);
+	await(1000);
 	close_end(&e);
 }
 
