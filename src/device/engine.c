@@ -8,6 +8,7 @@
  * empty between steps unless the socket was full.
  */
 #include "device/engine_internal.h"
+#include "device/engine_loop.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -116,6 +117,7 @@ static void send_ready(struct engine *e)
 		bool more;
 
 		e->ready_first = eqp->next_ready;
+		e->visits++;
 		/* Cleared before it is served: a post from now on queues it anew. */
 		atomic_store(&eqp->queued, 0);
 		box = lanes_outbox(e, eqp);
@@ -373,9 +375,10 @@ void engine_poll(struct engine *e)
 		leave_to_another(e);
 		return;
 	}
-	e->looked = false;
+	engine_loop_poll_begins(e);
 	if (engine_step(e, true, poll_defers_ns(e)))
 		e->empty_polls = 0;
+	engine_loop_poll_ends(e);
 	cost = e->looked ? POLL_OF_SOCKETS : 1;
 	e->empty_polls += cost;
 	yield = e->empty_polls >= POLLS_BEFORE_YIELD && e->empty_polls % POLLS_PER_YIELD < cost;

@@ -58,6 +58,7 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	unsigned without_loss;	    /* steps */
 	uint64_t no_receives;	    /* drops for lack of a receive, as of the last step */
 	unsigned unseen;	    /* posts to UC and UD while the thread isn't aware of a loop */
+	unsigned visits;	    /* to queue pairs that send, in this step */
 	bool looked;		    /* the step looked at the sockets */
 	unsigned sockets_hot;	    /* looks at the sockets before they are looked at less often */
 	struct engine_qp *ready_first, *ready_last;

@@ -3,7 +3,7 @@
  * The background thread: makes progress while the program computes or sleeps, and uses no CPU when
  * there is none to make. While a program polls in a loop (it drives the steps itself, without a
  * thread switch per packet) or sits in engine_wait_fd(), the thread leaves the sockets alone and
- * only looks now and then whether that is still so: it takes over at most SPIN_CHECK_MAX_NS later.
+ * only looks now and then whether that is still so (engine_loop.h).
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,27 +17,20 @@
 
 #include "base/log.h"
 #include "device/engine_internal.h"
+#include "device/engine_loop.h"
 
-#define SPIN_CHECK_NS	  (250 * NS_PER_US)
-#define SPIN_CHECK_MAX_NS (1 * NS_PER_MS)
-#define DOUBTS		  3
-#define DOUBT_WITHIN_NS	  (10 * NS_PER_MS)
-#define NO_LOOP_MIN_NS	  (50 * NS_PER_MS)
-#define NO_LOOP_MAX_NS	  NS_PER_SEC
-#define CROWDED_NS	  (20 * NS_PER_US)
-#define CROWDED_FOR_NS	  (10 * NS_PER_MS)
-#define CROWD_STEP	  16 /* a long absence counts for that many short ones */
-#define CROWDED		  (3 * CROWD_STEP)
-#define CROWD_MAX	  (4 * CROWD_STEP)
-#define LINGER_NS	  (50 * NS_PER_US) /* awake for the next message */
-#define LINGER_ROUNDS	  8
-#define WAITER_CHECK_NS	  NS_PER_MS
-#define DEFER_WAITER_NS	  WAITER_CHECK_NS
-#define PARK_AFTER_NS	  (100 * NS_PER_MS)
-#define SLICE_NS	  (100 * NS_PER_US) /* the least there is */
-#define WINDOW_NS	  (100 * NS_PER_US)
-#define SPIN_INTERVAL_NS  (20 * NS_PER_US) /* polls that often on the average are a polling loop */
-#define SPIN_STEPS	  4		   /* and so are polls this many steps apart */
+#define TAKEN_CHECK_NS	(250 * NS_PER_US)
+#define CROWDED_NS	(20 * NS_PER_US)
+#define CROWDED_FOR_NS	(10 * NS_PER_MS)
+#define CROWD_STEP	16 /* a long absence counts for that many short ones */
+#define CROWDED		(3 * CROWD_STEP)
+#define CROWD_MAX	(4 * CROWD_STEP)
+#define LINGER_NS	(50 * NS_PER_US) /* awake for the next message */
+#define LINGER_ROUNDS	8
+#define WAITER_CHECK_NS NS_PER_MS
+#define DEFER_WAITER_NS WAITER_CHECK_NS
+#define PARK_AFTER_NS	(100 * NS_PER_MS)
+#define SLICE_NS	(100 * NS_PER_US) /* the least there is */
 
 /* Time until then as poll(2) and ppoll(2) take it; NULL: no limit. */
 static struct timespec *time_until(uint64_t due_ns, struct timespec *t)
@@ -79,63 +72,25 @@ static void drain_wake(struct engine *e)
 		;
 }
 
-/* Whether the program drives, judged over windows of time. */
+/* Who else drives? */
 struct watcher {
-	uint64_t since_ns;
-	uint32_t polls;
-	bool spinning;
-	bool stood_by; /* for a polling loop, since the last step of ours */
-	uint32_t alive_polls;
-	uint64_t check_ns; /* how long to stand by before the next look */
-	/* Polling loops that let packets wait: how often lately, and until when we believe in none. */
-	unsigned doubts;
-	uint64_t doubt_ns, no_loop_until_ns, no_loop_ns;
+	struct loop_watch loop;
 	uint32_t waits;		 /* engine_wait_fd calls that ended, as seen last ... */
 	uint64_t waits_since_ns; /* ... and since when there were no more */
 };
-
-/*
- * A program that waits for a WRITE watches its memory, and polls only for its own completions: often
- * enough for a loop, but not when it matters. Packets that waited while we stood by tell.
- */
-static void distrust(struct watcher *w, uint64_t now)
-{
-	w->doubts = now - w->doubt_ns < DOUBT_WITHIN_NS ? w->doubts + 1 : 1;
-	w->doubt_ns = now;
-	if (w->doubts < DOUBTS)
-		return;
-	w->doubts = 0;
-	w->no_loop_ns =
-		now < w->no_loop_until_ns + w->no_loop_ns ? w->no_loop_ns * 2 : NO_LOOP_MIN_NS;
-	if (w->no_loop_ns > NO_LOOP_MAX_NS)
-		w->no_loop_ns = NO_LOOP_MAX_NS;
-	w->no_loop_until_ns = now + w->no_loop_ns;
-}
-
-static bool in_no_loop(const struct watcher *w)
-{
-	return w->no_loop_until_ns && engine_now_ns() < w->no_loop_until_ns;
-}
 
 /* Somebody else drives: polls in a loop, or waits on the sockets himself. */
 static bool others_drive(struct engine *e, struct watcher *w)
 {
 	uint64_t now = engine_now_ns();
-	uint32_t polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
 	uint32_t waits = atomic_load_explicit(&e->waits, memory_order_relaxed);
 
-	if (now - w->since_ns >= WINDOW_NS) {
-		w->spinning =
-			now >= w->no_loop_until_ns &&
-			(uint64_t)(polls - w->polls) * e->spin_interval_ns >= now - w->since_ns;
-		w->since_ns = now;
-		w->polls = polls;
-	}
+	engine_loop_judge(e, &w->loop, now);
 	if (waits != w->waits) {
 		w->waits = waits;
 		w->waits_since_ns = now;
 	}
-	return w->spinning || atomic_load(&e->waiters);
+	return w->loop.spinning || atomic_load(&e->waiters);
 }
 
 /* Linux before 5.11, and valgrind, have no epoll_pwait2: one call more, the same precision. */
@@ -210,65 +165,34 @@ static void give_way(struct engine *e)
 				      memory_order_relaxed);
 }
 
-/*
- * Where a step is slow (an emulated processor, a sanitizer), a polling loop polls less often. The
- * cost that is remembered is nearly the least one seen: a thread that lost its processor measures
- * too much.
- */
-static void learn_step_cost(struct engine *e)
-{
-	uint64_t cost = engine_now_ns() - e->now_ns;
-
-	if (cost > e->step_cost_ns)
-		cost = e->step_cost_ns + e->step_cost_ns / 16 + 1;
-	e->step_cost_ns = cost;
-	e->spin_interval_ns = SPIN_STEPS * cost;
-	if (e->spin_interval_ns < SPIN_INTERVAL_NS)
-		e->spin_interval_ns = SPIN_INTERVAL_NS;
-}
-
-/* A program that watches memory polled since we looked last: it will again, and its polls can leave
- * their replies to us if we come soon. */
-static bool is_alive(const struct engine *e, struct watcher *w)
-{
-	uint32_t polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
-	bool alive = in_no_loop(w) && polls != w->alive_polls;
-
-	w->alive_polls = polls;
-	return alive;
-}
-
 /* One step. True: more is left. False: nothing is, *due_ns says when to look again. */
 static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 {
 	unsigned before;
-	bool held;
-	bool busy, lingering, linger = false;
+	bool distrusted = engine_loop_distrusted(&w->loop);
+	bool held, busy, lingering, linger = false;
 
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
 	 * left. Unless he isn't there when packets come, as we learnt. */
-	if (in_no_loop(w)) {
+	if (distrusted) {
 		engine_lock(e);
 	} else if (pthread_mutex_trylock(&e->lock)) {
-		handle_events(e, e->idle_epoll_fd, engine_now_ns() + SPIN_CHECK_NS);
+		handle_events(e, e->idle_epoll_fd, engine_now_ns() + TAKEN_CHECK_NS);
 		return true;
 	}
 	e->dozing = false;
 	atomic_store_explicit(&e->doze_wanted, false, memory_order_relaxed);
-	lingering = !in_no_loop(w) && lingers(e);
+	lingering = !distrusted && lingers(e);
 	before = e->bursts;
 	held = e->held > 0;
-	busy = engine_step(e, lingering, in_no_loop(w) ? DEFER_SOON_NS : 0);
-	if (w->stood_by && (held || e->bursts != before))
-		distrust(w, e->now_ns);
-	w->stood_by = false;
-	w->check_ns = SPIN_CHECK_NS;
+	busy = engine_step(e, lingering, distrusted ? DEFER_SOON_NS : 0);
+	engine_loop_stepped(&w->loop, held || e->bursts != before, e->now_ns);
 	if (!busy && !lingering)
-		learn_step_cost(e);
+		engine_loop_learn_cost(e);
 	if (!busy)
-		busy = (linger = !in_no_loop(w) && lingers(e)) || !lanes_sleep(e);
+		busy = (linger = !distrusted && lingers(e)) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
-	if (!busy && is_alive(e, w) && e->wake_ns > e->now_ns + DEFER_SOON_NS)
+	if (!busy && engine_loop_is_alive(e, &w->loop) && e->wake_ns > e->now_ns + DEFER_SOON_NS)
 		*due_ns = e->wake_ns = e->now_ns + DEFER_SOON_NS;
 	engine_unlock(e);
 	if (linger)
@@ -284,41 +208,38 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 static void stand_by(struct engine *e, struct watcher *w)
 {
 	uint64_t now = engine_now_ns();
-	uint64_t until = now + (w->spinning ? w->check_ns : WAITER_CHECK_NS);
+	bool spinning = w->loop.spinning;
+	uint64_t until = spinning ? engine_loop_stand_by(&w->loop, now) : now + WAITER_CHECK_NS;
 	uint64_t due = TIME_NEVER;
-
-	w->stood_by = w->stood_by || w->spinning;
-	if (w->spinning && w->check_ns < SPIN_CHECK_MAX_NS)
-		w->check_ns *= 2;
 
 	if (pthread_mutex_trylock(&e->lock) == 0) {
 		due = engine_next_due_ns(e);
-		if (w->spinning)
+		if (spinning)
 			engine_doze(e);
 		else
 			e->dozing = false;
 		/* While we dozed, a poll may have read the byte that was to wake a waiter, and no
 		 * peer sends another before it is told that we sleep. */
-		if (!w->spinning && shm_woken(e->port) && !lanes_sleep(e))
+		if (!spinning && shm_woken(e->port) && !lanes_sleep(e))
 			due = 0;
-		if (!w->spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
+		if (!spinning && now - w->waits_since_ns > PARK_AFTER_NS) {
 			until = TIME_NEVER;
 			atomic_store(&e->parked, true);
 		}
-		if (!w->spinning)
+		if (!spinning)
 			e->wake_ns = due < until ? due : until;
 		engine_unlock(e);
-	} else if (w->spinning) {
+	} else if (spinning) {
 		atomic_store(&e->doze_wanted, true);
 	}
-	if (!w->spinning && due < until)
+	if (!spinning && due < until)
 		until = due;
 	/* He came back before he could see that we are parked. */
-	if (!w->spinning && !atomic_load(&e->waiters))
+	if (!spinning && !atomic_load(&e->waiters))
 		until = 0;
 	handle_events(e, e->idle_epoll_fd, until);
 	atomic_store(&e->parked, false);
-	if (!w->spinning && engine_now_ns() >= due)
+	if (!spinning && engine_now_ns() >= due)
 		drive(e, w, &due);
 }
 
@@ -346,9 +267,10 @@ static void ask_for_short_slices(void)
 static void *run(void *arg)
 {
 	struct engine *e = arg;
-	struct watcher watcher = { .check_ns = SPIN_CHECK_NS };
+	struct watcher watcher = { 0 };
 	uint64_t due = 0;
 
+	engine_loop_init(e, &watcher.loop);
 	ask_for_short_slices();
 	while (!atomic_load(&e->stopping)) {
 		handle_events(e, e->epoll_fd, due);
@@ -421,7 +343,6 @@ int engine_thread_start(struct engine *e)
 	int ret;
 
 	e->wake_ns = 0;
-	e->spin_interval_ns = SPIN_INTERVAL_NS;
 	e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	e->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	e->idle_epoll_fd = epoll_create1(EPOLL_CLOEXEC);
