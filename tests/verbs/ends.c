@@ -146,7 +146,7 @@ int ends_to_rts(struct ibv_qp *qp)
 
 void ends_hurry(struct ends *e)
 {
-	assert_int_equal(set_timeout(e->qp, 10), 0);
+	assert_int_equal(set_timeout(e->qp, 8), 0);
 }
 
 void ends_hasten(struct ends *e)
