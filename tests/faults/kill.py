@@ -1,12 +1,13 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-kill.py BUILD [--rounds N] [--seed N] [--path udp|shm|both] [--signal kill|stop|pause|all]: eight pairs of stock programs
-that check their data. In each round one process is killed (SIGKILL), or stopped for five seconds or for one, at a random
-moment while it communicates. The other pairs must finish well, and nothing may be left behind. So must a pair of which one
-paused for a second; five are longer than the pingpong's timeout and its retries take, so there the pair may end with status 12. The peer
-of one killed may wait for ever where it only waits to be sent something: that is RDMA. So in each round of kills the server
-of a ninth pair is killed too, whose client has work outstanding: it must end with status 12, in time.
+kill.py BUILD [--rounds N] [--seed N] [--path udp|shm|both] [--signal kill|stop|pause|all|together]: eight pairs of stock
+programs that check their data. In each round one process is killed (SIGKILL), or stopped for five seconds or for one, at a
+random moment while it communicates; or, together, all three befall processes of different pairs. The other pairs must
+finish well, and nothing may be left behind. So must a pair of which one paused for a second; five are longer than the
+pingpong's timeout and its retries take, so there the pair may end with status 12. The peer of one killed may wait for ever
+where it only waits to be sent something: that is RDMA. So in each round of kills the server of a ninth pair is killed too,
+whose client has work outstanding: it must end with status 12, in time.
 
 Exit status 77: network namespaces are not allowed here.
 """
@@ -18,12 +19,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 PAIRS = 8
 ITERATIONS = 4000
 SIZE = 16384
 STOPPED_S = {"stop": 5, "pause": 1}
+SIGNALS = ("kill", "stop", "pause")
 WRITES_FOR_S = 0.5
 FINISH_WITHIN_S = 120
 # Timeout 14 and 7 retries take up to four times 8 * 67 ms.
@@ -112,16 +115,27 @@ def writer_fails(server, client):
     return took, []
 
 
-def strike(victim, signal_name):
-    """False: it had finished already."""
-    if victim.process.poll() is not None:
-        return False
-    victim.process.send_signal(signal.SIGKILL if signal_name == "kill" else signal.SIGSTOP)
-    if signal_name != "kill":
-        time.sleep(STOPPED_S[signal_name])
-        victim.process.send_signal(signal.SIGCONT)
+class Strike:
+    """What befalls one process of a pair."""
+
+    def __init__(self, signal_name, pair, choose):
+        self.name, self.resumption = signal_name, None
+        side = choose.randrange(2)
+        self.victim, self.peer = pair[side], pair[1 - side]
+
+    def begin(self):
+        """False: it had finished already."""
+        if self.victim.process.poll() is not None:
+            return False
+        self.at = time.monotonic()
+        if self.name == "kill":
+            self.victim.process.kill()
+            return self.victim.process.wait() == -signal.SIGKILL
+        self.victim.process.send_signal(signal.SIGSTOP)
+        # Whatever this process waits for meanwhile.
+        self.resumption = threading.Timer(STOPPED_S[self.name], self.victim.process.send_signal, [signal.SIGCONT])
+        self.resumption.start()
         return True
-    return victim.process.wait() == -signal.SIGKILL
 
 
 def bury(victim, peer, killed):
@@ -135,28 +149,29 @@ def bury(victim, peer, killed):
     return [] if status in (0, 1) else ["the peer of the killed process: %s" % status]
 
 
-def play(build, path, signal_name, choose):
-    """One round: did it strike in time, how long a writer waited for its error, and what went wrong, as sentences."""
-    pairs, writers = start(build, path, signal_name == "kill")
+def play(build, path, signal_names, choose):
+    """One round: did all strike in time, how long a writer waited for its error, and what went wrong, as sentences."""
+    pairs, writers = start(build, path, "kill" in signal_names)
     time.sleep(choose.uniform(0.1, 0.8))
-    i, side = choose.randrange(PAIRS), choose.randrange(2)
-    victim, peer = pairs[i][side], pairs[i][1 - side]
-    struck, took, wrong = strike(victim, signal_name), 0, []
-    killed = time.monotonic()
+    strikes = {i: Strike(name, pairs[i], choose)
+               for i, name in zip(choose.sample(range(PAIRS), len(signal_names)), signal_names)}
+    struck, took, wrong = all([one.begin() for one in strikes.values()]), 0, []
     if writers:
         took, wrong = writer_fails(*writers[0])
-    everyone = pairs + writers
-    if struck and signal_name == "kill":
-        pairs = pairs[:i] + pairs[i + 1:]
+    for one in strikes.values():
+        if one.resumption:
+            one.resumption.join()
     for number, pair in enumerate(pairs):
+        befell = strikes.get(number)
+        if befell and befell.name == "kill":
+            wrong += bury(befell.victim, befell.peer, befell.at)
+            continue
         for name, one in zip(("server", "client"), pair):
             status = one.end(FINISH_WITHIN_S)
             timed_out = "retry counter exceeded (12)" in one.said()
-            if status != 0 and not (signal_name == "stop" and number == i and timed_out):
+            if status != 0 and not (befell and befell.name == "stop" and timed_out):
                 wrong.append("pair %d, %s: %s: %s" % (number, name, status, one.said()[-300:]))
-    if len(pairs) < PAIRS:
-        wrong += bury(victim, peer, killed)
-    for one in sum(everyone, ()):
+    for one in sum(pairs + writers, ()):
         one.output.close()
     left = left_behind()
     if left:
@@ -170,7 +185,7 @@ def options():
     p.add_argument("--rounds", type=int, default=3, help="of each path and signal")
     p.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     p.add_argument("--path", choices=("udp", "shm", "both"), default="both")
-    p.add_argument("--signal", choices=("kill", "stop", "pause", "all"), default="all")
+    p.add_argument("--signal", choices=(*SIGNALS, "all", "together"), default="all")
     return p.parse_args()
 
 
@@ -178,21 +193,23 @@ def main():
     o = options()
     isolate()
     choose = random.Random(o.seed)
+    rounds = {"all": [(name,) for name in SIGNALS], "together": [SIGNALS]}.get(o.signal, [(o.signal,)])
     for path in ("udp", "shm") if o.path == "both" else (o.path,):
-        for signal_name in ("kill", "stop", "pause") if o.signal == "all" else (o.signal,):
+        for names in rounds:
             done = late = 0
             times = []
             while done < o.rounds and late <= o.rounds:
-                struck, took, wrong = play(o.build, path, signal_name, choose)
+                struck, took, wrong = play(o.build, path, names, choose)
                 if wrong:
                     sys.exit("path %s, %s, round %d of seed %d:\n  %s" %
-                             (path, signal_name, done + late, o.seed, "\n  ".join(wrong)))
+                             (path, "+".join(names), done + late, o.seed, "\n  ".join(wrong)))
                 done, late = done + struck, late + (not struck)
                 times.append(took)
             if done < o.rounds:
                 sys.exit("path %s: the pairs end before anything can happen to them" % path)
+            befell = ["killed" if name == "kill" else "stopped for %d s" % STOPPED_S[name] for name in names]
             print("path %s: %d rounds of %d pairs, one process %s; all others finished%s" % (
-                path, done, PAIRS, "killed" if signal_name == "kill" else "stopped for %d s" % STOPPED_S[signal_name],
+                path, done, PAIRS, ", one ".join(befell),
                 "; status 12 after %.2f to %.2f s" % (min(times), max(times)) if max(times) else ""), flush=True)
 
 

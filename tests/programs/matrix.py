@@ -25,7 +25,6 @@ def parse_args():
     p.add_argument("--sanitizer", choices=("asan", "tsan"), help="the build folder's sanitizer")
     p.add_argument("--minutes", type=float, default=0, help="repeat until this time has passed")
     p.add_argument("--list", action="store_true", help="only list the rows")
-    p.add_argument("--counts", metavar="FILE", help="write 'PASSED FAILED SKIPPED' there")
     return p.parse_args()
 
 
@@ -98,9 +97,6 @@ def main():
     if tally.failures:
         print("failed rows:\n  " + "\n  ".join(tally.failures))
     print("matrix: %d passed, %d failed, %d skipped" % (tally.passed, tally.failed, tally.skipped))
-    if args.counts:
-        with open(args.counts, "w") as f:
-            f.write("%d %d %d\n" % (tally.passed, tally.failed, tally.skipped))
     return 1 if tally.failed else 0
 
 

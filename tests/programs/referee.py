@@ -16,6 +16,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 
 ROCE_PORT = 4791
@@ -38,6 +39,13 @@ OPTIONS = ["ip.check_checksum:TRUE", "udp.check_checksum:TRUE",
            "udp.ignore_ipv6_zero_checksum:TRUE"]  # the kernel's driver sends 0 over IPv6 too
 
 
+def run_tool(command):
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise RuntimeError(f"{command[0]}: {run.stderr.strip()}")
+    return run.stdout
+
+
 def tshark_rows(file):
     # A payload is ours: what a dissector of some upper protocol guesses about it is no complaint.
     command = ["tshark", "-n", "--disable-protocol", "rpcordma", "-r", file,
@@ -46,15 +54,26 @@ def tshark_rows(file):
         command += ["-o", option]
     for field in FIELDS:
         command += ["-e", field]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        raise RuntimeError(f"tshark: {run.stderr.strip()}")
-    return csv.reader(run.stdout.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
+    return csv.reader(run_tool(command).splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def tshark_verdicts(file):
-    """Yield (frame number, opcode or None, complaint or None) for each packet to the RoCE port."""
-    for number, protocols, malformed, severities, messages, opcode in tshark_rows(file):
+def tshark_all_rows(files):
+    """The rows of all files, one behind the other. Its start takes longer than a capture does: it starts once."""
+    if len(files) == 1:
+        return tshark_rows(files[0])
+    with tempfile.NamedTemporaryFile(suffix=".pcapng") as whole:
+        run_tool(["mergecap", "-a", "-w", whole.name, *files])
+        return tshark_rows(whole.name)
+
+
+def tshark_verdicts(files, sizes):
+    """For each file a list of (frame number, opcode or None, complaint or None), one for each packet to the RoCE port."""
+    verdicts = [[] for _ in files]
+    at, before = 0, 0  # the file, the frames in front of it
+    for number, protocols, malformed, severities, messages, opcode in tshark_all_rows(files):
+        while int(number) - before > sizes[at]:
+            before += sizes[at]
+            at += 1
         complaint = None
         if malformed:
             complaint = "malformed"
@@ -62,7 +81,8 @@ def tshark_verdicts(file):
             complaint = f"not taken for InfiniBand but for {protocols}"
         elif any(int(s, 0) >= EXPERT_ERROR for s in severities.split(";") if s):
             complaint = messages
-        yield int(number), int(opcode.split(";")[0], 0) if opcode else None, complaint
+        verdicts[at].append((int(number) - before, int(opcode.split(";")[0], 0) if opcode else None, complaint))
+    return verdicts
 
 
 def icrc_by_zlib(packet):
@@ -89,7 +109,8 @@ def icrc_by_scapy(ip):
 
 
 def icrc_verdicts(file):
-    """Yield (frame number, complaint or None) for each packet to the RoCE port."""
+    """(frames in the file, [(frame number, complaint or None)] with one for each packet to the RoCE port)."""
+    number, verdicts = 0, []
     for number, frame in enumerate(PcapReader(file), 1):
         ip = frame.getlayer(IP) or frame.getlayer(IPv6)
         if ip is None or UDP not in ip or ip[UDP].dport != ROCE_PORT:
@@ -97,25 +118,26 @@ def icrc_verdicts(file):
         total = ip.len if ip.version == 4 else 40 + ip.plen
         packet = ip.original[:total]
         if len(packet) < total:
-            yield number, "frame is cut short"
+            verdicts.append((number, "frame is cut short"))
             continue
         found = struct.unpack("<I", packet[-4:])[0]
         computed = {"zlib": icrc_by_zlib(packet)}
         if ip.version == 4:
             computed["scapy"] = icrc_by_scapy(ip)
         wrong = [f"{who} computes {crc:08x}" for who, crc in computed.items() if crc != found]
-        yield number, f"ICRC is {found:08x}, " + ", ".join(wrong) if wrong else None
+        verdicts.append((number, f"ICRC is {found:08x}, " + ", ".join(wrong) if wrong else None))
+    return number, verdicts
 
 
-def judge(file):
+def judge(by_tshark, by_scapy):
     """Return (packets, Counter of opcodes, complaints)."""
     complaints, opcodes, frames = [], collections.Counter(), set()
-    for number, opcode, complaint in tshark_verdicts(file):
+    for number, opcode, complaint in by_tshark:
         frames.add(number)
         opcodes[opcode] += 1
         if complaint:
             complaints.append((number, f"tshark: {complaint}"))
-    for number, complaint in icrc_verdicts(file):
+    for number, complaint in by_scapy:
         if number not in frames:
             complaints.append((number, "scapy sees a RoCE packet, tshark does not"))
         frames.discard(number)
@@ -137,8 +159,9 @@ def main(arguments):
         print("referee: tshark is not installed", file=sys.stderr)
         return SKIPPED
     status = 0
-    for file in files:
-        packets, opcodes, complaints = judge(file)
+    sizes, by_scapy = zip(*map(icrc_verdicts, files))
+    for file, *verdicts in zip(files, tshark_verdicts(files, sizes), by_scapy):
+        packets, opcodes, complaints = judge(*verdicts)
         for number, complaint in complaints:
             print(f"{file}: frame {number}: {complaint}")
             status = 1

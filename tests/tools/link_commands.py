@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 ROCELINK = sys.argv.pop(1)
 TIMEOUT = 60
@@ -97,6 +98,13 @@ class Devices(unittest.TestCase):
 
 
 class PingPong(unittest.TestCase):
+    def each_at_once(self, check, cases):
+        """check(case) of all, which mostly wait; a failure names its case."""
+        with ThreadPoolExecutor(len(cases)) as pool:
+            for case, done in [(case, pool.submit(check, case)) for case in cases]:
+                with self.subTest(case=case):
+                    done.result()
+
     def pair(self, *client, server=()):
         with Server("pingpong", *server) as s:
             done = run("pingpong", "-p", s.port, *client, "localhost")
@@ -125,28 +133,31 @@ class PingPong(unittest.TestCase):
                     self.assertLess(got.get(lost, 0), 60)
 
     def test_loss_is_counted_and_it_ends(self):
-        for options in "-t ud", "-t uc", "-t uc --op write", "-t uc -e --op write":
-            with self.subTest(options=options):
-                # Of 4 faults on the way there and back one hits 1 of 6 exchanges; the seed makes it the same ones.
-                with Server("pingpong", env={"ROCELINK_FAULT": "loss=4%,seed=1"}) as s:
-                    done = run("pingpong", "--json", "--verify", "-p", s.port, "-n", "100", *options.split(), "localhost",
-                               env={"ROCELINK_FAULT": "loss=4%,seed=2"})
-                    status, out, err = s.end()
-                self.assertEqual((done.returncode, status), (0, 0), done.stderr + err)
-                got = json.loads(done.stdout)
-                for lost in got["lost_exchanges"], got["lost_messages"]:
-                    self.assertTrue(0 < lost < 50, got)
-                self.assertEqual(got["verified_messages"], 100 - got["lost_exchanges"])
-                self.assertIn("of the stream's 100 messages %d were lost" % got["lost_messages"], out)
+        def check(options):
+            # Of 4 faults on the way there and back one hits 1 of 6 exchanges; the seed makes it the same ones.
+            with Server("pingpong", env={"ROCELINK_FAULT": "loss=4%,seed=1"}) as s:
+                done = run("pingpong", "--json", "--verify", "-p", s.port, "-n", "100", *options.split(), "localhost",
+                           env={"ROCELINK_FAULT": "loss=4%,seed=2"})
+                status, out, err = s.end()
+            self.assertEqual((done.returncode, status), (0, 0), done.stderr + err)
+            got = json.loads(done.stdout)
+            for lost in got["lost_exchanges"], got["lost_messages"]:
+                self.assertTrue(0 < lost < 50, got)
+            self.assertEqual(got["verified_messages"], 100 - got["lost_exchanges"])
+            self.assertIn("of the stream's 100 messages %d were lost" % got["lost_messages"], out)
+
+        self.each_at_once(check, ("-t ud", "-t uc", "-t uc --op write", "-t uc -e --op write"))
 
     def test_nothing_gets_through(self):
-        for options in "-t ud", "-t uc --op write":
-            with self.subTest(options=options), Server("pingpong", env={"ROCELINK_FAULT": "loss=100%"}) as s:
+        def check(options):
+            with Server("pingpong", env={"ROCELINK_FAULT": "loss=100%"}) as s:
                 done = run("pingpong", "-p", s.port, *options.split(), "localhost")
                 status, _, err = s.end()
             self.assertEqual((done.returncode, status), (1, 1))
             for said in done.stderr, err:
                 self.assertIn("rocelink doctor", said)
+
+        self.each_at_once(check, ("-t ud", "-t uc --op write"))
 
     def test_peer_that_ends(self):
         """In the middle of UC and UD too, where silence may be loss: an error, on each side."""
@@ -163,18 +174,21 @@ class PingPong(unittest.TestCase):
             self.assertRegex(err if ours == "client" else served, "closed the channel|crashed|reset")
 
     def test_progress_is_for_terminals(self):
+        # It is for what takes longer than half a second, as this does.
+        slowly = {**os.environ, "ROCELINK_FAULT": "delay=300us"}
         for terminal in (True, False):
             with Server("pingpong") as s:
-                args = [ROCELINK, "pingpong", "-p", s.port, "-n", "200000", "-s", "64", "localhost"]
+                args = [ROCELINK, "pingpong", "-p", s.port, "-n", "1200", "-s", "64", "localhost"]
                 master, slave = pty.openpty()
-                done = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=slave if terminal else subprocess.PIPE)
+                done = subprocess.Popen(args, stdout=subprocess.DEVNULL, stderr=slave if terminal else subprocess.PIPE,
+                                        env=slowly)
                 os.close(slave)
                 said = read_all(master) if terminal else done.communicate(timeout=TIMEOUT)[1].decode()
                 os.close(master)
                 self.assertEqual(done.wait(TIMEOUT), 0)
                 s.end()
             if terminal:
-                self.assertRegex(said, r"latency: \d+ of 200000, \d+%")
+                self.assertRegex(said, r"latency: \d+ of 1200, \d+%")
                 # The last thing takes the line away.
                 self.assertTrue(said.endswith("\r\x1b[K"), said[-40:])
             else:
