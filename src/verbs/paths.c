@@ -132,6 +132,20 @@ static void explain_no_cm(void)
 OPEN(open)
 OPEN(open64)
 
+/* What a program calls instead that was built with _FORTIFY_SOURCE and learns the flags at run time. Without
+ * a mode for what it creates the C library's own ends it. */
+#define FORTIFIED_OPEN(function, plain)                     \
+	int function(const char *path, int flags);          \
+	EXPORT int function(const char *path, int flags)    \
+	{                                                   \
+		if (flags & (O_CREAT | __O_TMPFILE))        \
+			return NEXT(function, path, flags); \
+		return plain(path, flags);                  \
+	}
+
+FORTIFIED_OPEN(__open_2, open)
+FORTIFIED_OPEN(__open64_2, open64)
+
 #define FOPEN(function)                                                                        \
 	EXPORT FILE *function(const char *path, const char *mode)                              \
 	{                                                                                      \

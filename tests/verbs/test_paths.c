@@ -45,16 +45,30 @@ static void test_files(void **state)
 	assert_true(fd >= 0);
 	assert_int_equal(read(fd, text, sizeof(text)), 8);
 	close(fd);
+	fd = __open_2(LO "ports/1/gid_attrs/types/0", O_RDONLY);
+	assert_true(fd >= 0);
+	assert_int_equal(read(fd, text, sizeof(text)), 8);
+	close(fd);
 	assert_int_equal(ibv_read_sysfs_file("/sys/class/infiniband/rl_lo",
 					     "ports/1/gid_attrs/types/0", text, sizeof(text)),
 			 7);
 	assert_string_equal(text, "RoCE v2");
 }
 
+/* What open() is in programs built with _FORTIFY_SOURCE. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+
 static void no_file(const char *path, int flags, int error)
 {
 	errno = 0;
-	assert_int_equal(open(path, flags), -1);
+	assert_int_equal((open)(path, flags), -1);
+	assert_int_equal(errno, error);
+	errno = 0;
+	assert_int_equal(__open_2(path, flags), -1);
+	assert_int_equal(errno, error);
+	errno = 0;
+	assert_int_equal(__open64_2(path, flags), -1);
 	assert_int_equal(errno, error);
 }
 
