@@ -291,6 +291,7 @@ int dev_context_close(struct dev_context *ctx)
 	if (dev_forked(ctx))
 		return 0;
 	release_all(ctx);
+	xrc_context_closed(ctx);
 	pthread_mutex_lock(&open_lock);
 	leave(ctx);
 	dev_file_put(ctx->file, ctx->engine);

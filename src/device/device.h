@@ -233,10 +233,11 @@ struct dev_qp {
 	unsigned async_read;
 	bool expecting; /* engine_expect_peer was called */
 	bool sq_sig_all;
-	/* XRC: a handle on this target, whose transport object is the one that counts. */
+	/* XRC: with xrcd, a handle on this target, whose transport object is the one that counts. */
 	struct xrc_target *target;
 	struct list handle_link;
 	struct dev_xrcd *xrcd;
+	uint64_t remote_id; /* target NULL: of a handle on another process's target (xrc_remote.c) */
 };
 
 static inline struct dev_context *dev_context_of(const struct ibv_context *ctx)

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/log.h"
-#include "device/xrc.h"
+#include "device/xrc_remote.h"
 
 static void post_event(struct qp *t, enum ibv_event_type type)
 {
@@ -261,7 +261,7 @@ static void stop(struct dev_qp *qp)
 
 void dev_qp_release(struct dev_qp *qp)
 {
-	if (qp->target) {
+	if (qp->xrcd) {
 		dev_xrc_target_release(qp);
 		return;
 	}
@@ -286,7 +286,7 @@ int dev_qp_destroy(struct ibv_qp *ibv)
 
 	if (dev_forked(qp->ctx))
 		return 0;
-	if (qp->target)
+	if (qp->xrcd)
 		return dev_xrc_target_close(qp);
 	stop(qp);
 	clean_cqs(ibv);
@@ -314,11 +314,6 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
-static bool is_connected(const struct dev_qp *qp)
-{
-	return qp->ibv.qp_base.qp_type != IBV_QPT_UD;
-}
-
 /* The transport's object: the queue pair's own, or the target's that it is a handle on. */
 static struct engine_qp *transport(struct dev_qp *qp)
 {
@@ -327,53 +322,77 @@ static struct engine_qp *transport(struct dev_qp *qp)
 
 /* Under the engine lock: the flow the peer's packets come by changes with address, QPN and state.
  */
-static int modify(struct dev_qp *qp, const struct ibv_qp_attr *attr, int mask,
-		  const struct path *path, char *why, size_t why_len)
+static int modify(struct engine *e, struct engine_qp *eqp, bool *expecting, struct dev *dev,
+		  const struct ibv_qp_attr *attr, int mask, const struct path *path, char *why,
+		  size_t why_len)
 {
 	bool readdress = mask & (IBV_QP_AV | IBV_QP_DEST_QPN);
-	bool *expecting = qp->target ? &qp->target->expecting : &qp->expecting;
 	bool was_expecting = *expecting;
-	struct engine_qp *eqp = transport(qp);
 	int state, rc;
 
 	if (readdress || ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET))
-		forget_peer(qp->engine, eqp, expecting);
+		forget_peer(e, eqp, expecting);
 	if ((mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_ERR)
-		engine_pay_debts(qp->engine);
-	rc = qp_modify(&eqp->qp, attr, mask, path, dev_mtu(qp->ctx->dev), now_ns(), why, why_len);
+		engine_pay_debts(e);
+	rc = qp_modify(&eqp->qp, attr, mask, path, dev_mtu(dev), now_ns(), why, why_len);
 	state = atomic_load(&eqp->qp.state);
-	if (is_connected(qp) && !*expecting && (was_expecting || (!rc && readdress)) &&
-	    state != IBV_QPS_RESET) {
-		engine_expect_peer(qp->engine, eqp);
+	if (eqp->qp.cfg.type != IBV_QPT_UD && !*expecting &&
+	    (was_expecting || (!rc && readdress)) && state != IBV_QPS_RESET) {
+		engine_expect_peer(e, eqp);
 		*expecting = true;
 	}
 	if (!rc)
-		engine_kick(qp->engine, eqp);
+		engine_kick(e, eqp);
 	return rc;
+}
+
+/* What the device knows of: the path of the address, if there is one, and the port. */
+static int resolve(struct dev *dev, const struct ibv_qp_attr *attr, int mask, struct path *path,
+		   char *why, size_t why_len)
+{
+	int rc = 0;
+
+	if (mask & IBV_QP_AV)
+		rc = -dev_path_resolve(dev, &attr->ah_attr, path, why, why_len);
+	if (!rc && (mask & IBV_QP_PORT) && attr->port_num != DEV_PORT) {
+		snprintf(why, why_len, "port_num is %u, the device has port %u", attr->port_num,
+			 DEV_PORT);
+		rc = EINVAL;
+	}
+	return rc;
+}
+
+int dev_qp_modify_target(struct xrc_target *target, const struct ibv_qp_attr *attr, int mask)
+{
+	char why[256] = "";
+	struct path path;
+	int rc = resolve(target->dev, attr, mask, &path, why, sizeof(why));
+
+	if (!rc)
+		rc = modify(target->engine, &target->eqp, &target->expecting, target->dev, attr,
+			    mask, mask & IBV_QP_AV ? &path : NULL, why, sizeof(why));
+	if (rc)
+		log_info("modify_qp 0x%06x, by another process: %s", target->eqp.qp.qpn,
+			 *why ? why : strerror(rc));
+	return -rc;
 }
 
 int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 {
 	struct dev_qp *qp = (struct dev_qp *)ibv;
 	bool resets = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_RESET;
-	const struct path *given = NULL;
+	bool *expecting = qp->target ? &qp->target->expecting : &qp->expecting;
 	char why[256] = "";
 	struct path path;
-	int rc = 0;
+	int rc;
 
 	if (dev_refuse_forked(qp->ctx))
 		return -EPERM;
 	if (dev_check_alive(qp->ctx))
 		return -EIO;
-	if (mask & IBV_QP_AV) {
-		rc = -dev_path_resolve(qp->ctx->dev, &attr->ah_attr, &path, why, sizeof(why));
-		given = &path;
-	}
-	if (!rc && (mask & IBV_QP_PORT) && attr->port_num != DEV_PORT) {
-		snprintf(why, sizeof(why), "port_num is %u, the device has port %u", attr->port_num,
-			 DEV_PORT);
-		rc = EINVAL;
-	}
+	if (qp->remote_id)
+		return xrc_remote_modify(qp, attr, mask);
+	rc = resolve(qp->ctx->dev, attr, mask, &path, why, sizeof(why));
 	/* No poster writes to a queue that is being reset. */
 	if (resets) {
 		pthread_mutex_lock(&qp->send_lock);
@@ -381,7 +400,8 @@ int dev_qp_modify(struct ibv_qp *ibv, const struct ibv_qp_attr *attr, int mask)
 	}
 	engine_lock(qp->engine);
 	if (!rc)
-		rc = modify(qp, attr, mask, given, why, sizeof(why));
+		rc = modify(qp->engine, transport(qp), expecting, qp->ctx->dev, attr, mask,
+			    mask & IBV_QP_AV ? &path : NULL, why, sizeof(why));
 	engine_unlock(qp->engine);
 	if (resets) {
 		pthread_mutex_unlock(&qp->recv_lock);
@@ -404,9 +424,16 @@ int dev_qp_query(struct ibv_qp *ibv, struct ibv_qp_attr *attr, struct ibv_qp_ini
 
 	if (dev_refuse_forked(qp->ctx))
 		return -EPERM;
-	engine_lock(qp->engine);
-	qp_query(&transport(qp)->qp, attr);
-	engine_unlock(qp->engine);
+	if (qp->remote_id) {
+		int rc = xrc_remote_query(qp, attr);
+
+		if (rc)
+			return rc;
+	} else {
+		engine_lock(qp->engine);
+		qp_query(&transport(qp)->qp, attr);
+		engine_unlock(qp->engine);
+	}
 	*init = (struct ibv_qp_init_attr){
 		.qp_context = ibv->qp_context,
 		.send_cq = ibv->send_cq,

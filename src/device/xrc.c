@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause */
 /* XRC domains and the numbers of their SRQs: from the process's blocks, as those of queue pairs, so that other
  * processes know whose an SRQ is. */
-#include "device/xrc.h"
 #include "device/qp_table.h"
+#include "device/xrc_remote.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -185,7 +185,22 @@ static int get_domain(struct dev_context *ctx, const struct xrc_name *name, int 
 	return rc;
 }
 
-static void put_domain(struct xrc_domain *d)
+uint64_t xrc_random(void)
+{
+	uint64_t v;
+
+	return getrandom(&v, sizeof(v), 0) == sizeof(v) ? v : engine_now_ns();
+}
+
+struct xrc_domain *xrc_domain_get(struct xrc_domain *d)
+{
+	pthread_mutex_lock(&domains_lock);
+	d->refs++;
+	pthread_mutex_unlock(&domains_lock);
+	return d;
+}
+
+void xrc_domain_put(struct xrc_domain *d)
 {
 	bool last;
 
@@ -252,7 +267,7 @@ int dev_xrcd_open(struct dev_context *ctx, const struct ibv_xrcd_init_attr *attr
 
 void dev_xrcd_release(struct dev_xrcd *xrcd)
 {
-	put_domain(xrcd->domain);
+	xrc_domain_put(xrcd->domain);
 	free(xrcd);
 }
 
@@ -280,6 +295,8 @@ void xrc_abandon(void)
 
 	n_srqs = 0;
 	xrc_relay_abandon();
+	xrc_remote_abandon();
+	xrc_targets_abandon();
 	list_for_each(pos, &domains)
 	{
 		struct xrc_domain *d = container_of(pos, struct xrc_domain, link);

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "device/xrc.h"
+#include "device/xrc_remote.h"
 #include "net/port.h"
 #include "net/pring.h"
 #include "transport/relay.h"
@@ -29,8 +29,6 @@
 #define SWEEP_MIN      16
 #define BLOCK_OF(n)    ((n) >> QPN_BLOCK_BITS)
 #define RECORD_ALIGN   8
-
-enum kind { RUN = 1, DONE, ASK, END, HELLO };
 
 struct head {
 	uint32_t kind;
@@ -75,7 +73,7 @@ static struct xrc_target *target_of(const struct qp *qp)
 	return container_of(container_of(qp, struct engine_qp, qp), struct xrc_target, eqp);
 }
 
-static struct head make_head(const struct xrc_target *t, enum kind kind, uint32_t srqn)
+static struct head make_head(const struct xrc_target *t, enum xrc_message kind, uint32_t srqn)
 {
 	return (struct head){
 		.kind = kind,
@@ -132,7 +130,7 @@ static enum fault start(struct qp *qp)
 	int rc;
 
 	t->run++;
-	head = make_head(t, RUN, srqn);
+	head = make_head(t, XRC_RUN, srqn);
 	head.count = qp->resp.relay.run;
 	memcpy(message, &head, sizeof(head));
 	for (unsigned i = 0; i < head.count; i++, held = held->next)
@@ -169,7 +167,7 @@ static void await_answer(struct engine_alarm *a)
 	if (!relay->run)
 		return;
 	srqn = relay->first->pkt.xrc_srqn;
-	head = make_head(t, ASK, srqn);
+	head = make_head(t, XRC_ASK, srqn);
 	if (now_ns - t->run_since_ns > GIVE_UP_NS)
 		why = "hasn't answered for 30 s";
 	else if (!engine_relay_waits(t->engine, BLOCK_OF(srqn)) &&
@@ -192,7 +190,7 @@ static void await_answer(struct engine_alarm *a)
 static void end(struct qp *qp, uint32_t srqn)
 {
 	struct xrc_target *t = target_of(qp);
-	struct head head = make_head(t, END, srqn);
+	struct head head = make_head(t, XRC_END, srqn);
 
 	engine_alarm_cancel(t->engine, &t->alarm);
 	engine_relay(t->engine, BLOCK_OF(srqn), &head, sizeof(head));
@@ -261,7 +259,7 @@ static void drop_proxy(struct proxy *p)
 /* Those whose target's process died within a message. */
 static void sweep(struct engine *e)
 {
-	const struct head hello = { .kind = HELLO };
+	const struct head hello = { .kind = XRC_HELLO };
 	struct list *pos, *next;
 
 	for (pos = proxies.next; pos != &proxies; pos = next) {
@@ -340,7 +338,7 @@ static void execute(struct proxy *p, const uint8_t *data, size_t len, struct hea
 
 static void answer(struct engine *e, struct head *head)
 {
-	head->kind = DONE;
+	head->kind = XRC_DONE;
 	if (engine_relay(e, BLOCK_OF(head->qpn), head, sizeof(*head)))
 		log_debug("XRC target 0x%06x: its process is gone", head->qpn);
 }
@@ -404,26 +402,32 @@ void xrc_relay_abandon(void)
 void xrc_relay_receive(struct engine *e, const uint8_t *data, size_t len)
 {
 	struct head head;
+	uint32_t kind;
 
-	if (len < sizeof(head))
+	if (len < sizeof(kind))
+		return;
+	memcpy(&kind, data, sizeof(kind));
+	if (kind >= XRC_CALL)
+		xrc_remote_receive(e, data, len);
+	if (kind >= XRC_CALL || len < sizeof(head))
 		return;
 	memcpy(&head, data, sizeof(head));
 	if (BLOCK_OF(head.qpn) >= QPN_BLOCKS || BLOCK_OF(head.srqn) >= QPN_BLOCKS)
 		return;
 	switch (head.kind) {
-	case RUN:
+	case XRC_RUN:
 		execute_run(e, &head, data + sizeof(head), len - sizeof(head));
 		break;
-	case DONE:
+	case XRC_DONE:
 		take_answer(e, &head);
 		break;
-	case ASK:
+	case XRC_ASK:
 		deny(e, &head);
 		break;
-	case END:
+	case XRC_END:
 		flush_proxy(&head);
 		break;
-	default: /* HELLO */
+	default: /* XRC_HELLO */
 		break;
 	}
 }

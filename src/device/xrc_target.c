@@ -4,12 +4,14 @@
  * object only refuses what is posted to it.
  */
 #include <stdlib.h>
-#include <sys/random.h>
 #include <time.h>
 
 #include "base/log.h"
-#include "device/xrc.h"
+#include "device/xrc_remote.h"
 #include "transport/relay.h"
+
+/* All, under the engine lock. */
+static struct list targets = { &targets, &targets };
 
 #define RELAY_WAITS 1000 /* of 50 us and more */
 
@@ -29,6 +31,7 @@ static void post_event(struct qp *qp, enum ibv_event_type type)
 
 		dev_async_post(handle->ctx, type, handle);
 	}
+	xrc_openers_event(target_of(qp), type);
 }
 
 static const struct qp_ops ops = { .complete = dev_cq_complete, .event = post_event };
@@ -98,6 +101,7 @@ static void target_destroy(struct xrc_target *target)
 {
 	qp_destroy(&target->eqp.qp);
 	dev_limit_give(target->dev, DEV_QP);
+	xrc_domain_put(target->domain);
 	free(target);
 }
 
@@ -124,15 +128,17 @@ static int target_new(struct dev_context *ctx, struct xrc_domain *domain, struct
 		return rc;
 	}
 	target->engine = ctx->engine;
-	target->domain = domain;
-	if (getrandom(&target->stream, sizeof(target->stream), 0) < 0)
-		target->stream = engine_now_ns();
+	target->domain = xrc_domain_get(domain);
+	target->creator = ctx;
+	target->stream = xrc_random();
+	xrc_openers_init(target);
 	target->dev = ctx->dev;
 	list_init(&target->handles);
 	engine_lock(ctx->engine);
 	rc = engine_add_qp(ctx->engine, &target->eqp);
 	if (!rc) {
 		list_append(&domain->targets, &target->link);
+		list_append(&targets, &target->all);
 		attach(handle, target);
 	}
 	engine_unlock(ctx->engine);
@@ -215,21 +221,22 @@ int dev_xrc_target_open(struct dev_context *ctx, const struct ibv_qp_open_attr *
 	if (!handle)
 		return -ENOMEM;
 	engine_lock(ctx->engine);
-	elsewhere = !engine_owns_qpn(ctx->engine, attr->qp_num);
+	elsewhere = xrcd->domain->claim >= 0 && !engine_owns_qpn(ctx->engine, attr->qp_num);
 	target = find_target(xrcd->domain, attr->qp_num);
 	if (target)
 		attach(handle, target);
 	engine_unlock(ctx->engine);
-	if (target) {
-		publish(handle, out);
-		return 0;
+	rc = target ? 0 : -EINVAL;
+	if (!target && elsewhere)
+		rc = xrc_remote_open(handle, attr->qp_num);
+	else if (!target)
+		log_info("open_qp: the domain has no target 0x%06x", attr->qp_num);
+	if (rc) {
+		free_handle(handle);
+		return rc;
 	}
-	free_handle(handle);
-	log_info("open_qp: the domain has no target 0x%06x%s", attr->qp_num,
-		 elsewhere ? ": the number isn't this process's, and a target is open only to the "
-			     "process that created it"
-			   : "");
-	return elsewhere ? -EOPNOTSUPP : -EINVAL;
+	publish(handle, out);
+	return 0;
 }
 
 /*
@@ -257,44 +264,92 @@ static void await_relay(struct dev_qp *handle)
 	}
 }
 
-/* The target, when this was its last handle. */
-static struct xrc_target *detach(struct dev_qp *handle)
+/* Under the lock; without a handle left. */
+static void unlink_target(struct xrc_target *target)
+{
+	xrc_openers_end(target);
+	if (target->expecting)
+		engine_forget_peer(target->engine, &target->eqp);
+	relay_clear(&target->eqp.qp);
+	engine_alarm_cancel(target->engine, &target->alarm);
+	engine_remove_qp(target->engine, &target->eqp);
+	list_remove(&target->link);
+	list_remove(&target->all);
+}
+
+void xrc_target_end(struct xrc_target *target)
+{
+	unlink_target(target);
+	target_destroy(target);
+}
+
+static void detach(struct dev_qp *handle)
 {
 	struct xrc_target *target = handle->target;
 	bool last;
 
+	if (!target) {
+		xrc_remote_close(handle);
+		return;
+	}
 	await_relay(handle);
 	engine_lock(target->engine);
 	list_remove(&handle->handle_link);
-	last = list_empty(&target->handles);
-	if (last) {
-		if (target->expecting)
-			engine_forget_peer(target->engine, &target->eqp);
-		relay_clear(&target->eqp.qp);
-		engine_alarm_cancel(target->engine, &target->alarm);
-		engine_remove_qp(target->engine, &target->eqp);
-		list_remove(&target->link);
+	last = list_empty(&target->handles) && !(target->creator && xrc_openers_keep(target));
+	if (last)
+		unlink_target(target);
+	engine_unlock(handle->engine);
+	if (last)
+		target_destroy(target);
+}
+
+void xrc_context_closed(struct dev_context *ctx)
+{
+	struct list *pos, *next;
+
+	engine_lock(ctx->engine);
+	for (pos = targets.next; pos != &targets; pos = next) {
+		struct xrc_target *target = container_of(pos, struct xrc_target, all);
+
+		next = pos->next;
+		if (target->creator != ctx)
+			continue;
+		target->creator = NULL;
+		if (list_empty(&target->handles))
+			xrc_target_end(target);
 	}
-	engine_unlock(target->engine);
-	return last ? target : NULL;
+	engine_unlock(ctx->engine);
+}
+
+struct xrc_target *xrc_target_find(struct engine *e, uint32_t qpn, const struct xrc_name *name)
+{
+	struct engine_qp *eqp = engine_find_qp(e, qpn);
+	struct xrc_target *target;
+
+	if (!eqp || eqp->qp.cfg.type != IBV_QPT_XRC_RECV)
+		return NULL;
+	target = container_of(eqp, struct xrc_target, eqp);
+	return target->domain->claim >= 0 && memcmp(&target->domain->name, name, sizeof(*name)) == 0
+		       ? target
+		       : NULL;
+}
+
+void xrc_targets_abandon(void)
+{
+	list_init(&targets);
 }
 
 void dev_xrc_target_release(struct dev_qp *handle)
 {
-	struct xrc_target *target = detach(handle);
-
-	if (target)
-		target_destroy(target);
+	detach(handle);
 	free_handle(handle);
 }
 
 int dev_xrc_target_close(struct dev_qp *handle)
 {
 	struct ibv_qp *ibv = &handle->ibv.qp_base;
-	struct xrc_target *target = detach(handle);
 
-	if (target)
-		target_destroy(target);
+	detach(handle);
 	dev_object_remove(handle->ctx, &handle->link, NULL, (int *[]){ &handle->xrcd->users }, 1);
 	dev_async_forget(handle->ctx, handle);
 	pthread_mutex_lock(&ibv->mutex);

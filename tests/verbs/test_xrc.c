@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_setup, rig_teardown)
@@ -312,44 +311,6 @@ static void shared_by_file(void **state)
 	close(fd);
 }
 
-/* 0: all as it should be; else the line. */
-static int in_another_process(int fd, uint32_t target)
-{
-	struct ibv_context *ctx = rig_open("lo");
-	struct ibv_xrcd *xrcd;
-
-	/* The parent has it open. */
-	if (open_domain(ctx, fd, O_CREAT | O_EXCL) || errno != EINVAL)
-		return __LINE__;
-	xrcd = open_domain(ctx, fd, 0);
-	if (!xrcd)
-		return __LINE__;
-	if (open_target(ctx, xrcd, target) || errno != EOPNOTSUPP)
-		return __LINE__;
-	if (ibv_close_xrcd(xrcd) || ibv_close_device(ctx))
-		return __LINE__;
-	return 0;
-}
-
-static void not_across_processes(void **state)
-{
-	struct rig *r = *state;
-	int fd = scratch_file(), status;
-	struct ibv_xrcd *xrcd = open_domain(r->ctx, fd, O_CREAT);
-	struct ibv_qp *target = make_target(r->ctx, xrcd);
-	pid_t child = fork();
-
-	assert_true(child >= 0);
-	if (child == 0)
-		_exit(in_another_process(fd, target->qp_num) & 0xff);
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), 0);
-	assert_int_equal(ibv_destroy_qp(target), 0);
-	assert_int_equal(ibv_close_xrcd(xrcd), 0);
-	close(fd);
-}
-
 static void wrong_uses(void **state)
 {
 	struct rig *r = *state;
@@ -552,10 +513,6 @@ int main(void)
 		TEST(memory_is_the_srqs),
 		TEST(domains),
 		TEST(shared_by_file),
-/* Neither sanitizer knows threads of a forked child. */
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-		TEST(not_across_processes),
-#endif
 		TEST(wrong_uses),
 		TEST(queries),
 		TEST(srq_goes_amid_traffic),
@@ -564,6 +521,5 @@ int main(void)
 		cmocka_unit_test(left_behind),
 	};
 
-	(void)not_across_processes; /* the sanitizers' builds */
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -796,6 +796,229 @@ static void stopped(void **state)
 	perform(stopped_near, middle_is_there, stopped_far);
 }
 
+/* Handles of one process on the target of another. */
+
+static struct ibv_qp *open_target(struct end *e, uint32_t qpn)
+{
+	struct ibv_qp_open_attr attr = {
+		.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE |
+			     IBV_QP_OPEN_ATTR_CONTEXT,
+		.qp_num = qpn,
+		.xrcd = e->xrcd,
+		.qp_context = e,
+		.qp_type = IBV_QPT_XRC_RECV,
+	};
+
+	errno = 0;
+	return ibv_open_qp(e->r->ctx, &attr);
+}
+
+static void handles_near(void)
+{
+	struct end e;
+
+	open_near(&e);
+	await(10);
+	assert_int_equal(run(&e, 0, to(board->far_srqn, 100)), IBV_WC_SUCCESS);
+	say(11);
+	await(12);
+	/* The other process's handle keeps it. */
+	assert_int_equal(run(&e, 0, to(board->far_srqn, 100)), IBV_WC_SUCCESS);
+	assert_int_equal(run(&e, 1, to(board->far_srqn ^ 0x800, 1)), IBV_WC_REM_INV_REQ_ERR);
+	say(13);
+	await(1000);
+	close_end(&e);
+}
+
+/* The target goes soon after its last handle in another process. */
+static void await_no_target(struct end *e, uint32_t qpn)
+{
+	struct ibv_qp *qp;
+
+	for (int i = 0; i < STEP_MAX * 100 && (qp = open_target(e, qpn)); i++) {
+		assert_int_equal(ibv_destroy_qp(qp), 0);
+		usleep(10000);
+	}
+	assert_null(open_target(e, qpn));
+	assert_int_equal(errno, EINVAL);
+}
+
+static void handles_middle(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct end e;
+
+	open_middle(&e);
+	await(11);
+	/* The other process did that. */
+	assert_int_equal(ibv_query_qp(e.qp[0], &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_RTS);
+	assert_int_equal(ibv_destroy_qp(e.qp[0]), 0);
+	e.qp[0] = open_target(&e, board->target[0]);
+	assert_non_null(e.qp[0]);
+	assert_int_equal(ibv_destroy_qp(e.qp[0]), 0);
+	e.qp[0] = NULL;
+	say(12);
+	await(14);
+	await_no_target(&e, board->target[0]);
+	say(1000);
+	close_end(&e);
+}
+
+static void expect_event(struct end *e, struct ibv_qp *qp, enum ibv_event_type type)
+{
+	struct ibv_async_event event = rig_await_event(e->r->ctx, type);
+
+	assert_ptr_equal(event.element.qp, qp);
+	ibv_ack_async_event(&event);
+}
+
+static void handles_far(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct end e;
+
+	open_far(&e);
+	post(&e, 1, AT, 100);
+	post(&e, 2, AT, 100);
+	await(4);
+	e.qp[0] = open_target(&e, board->target[0]);
+	e.qp[1] = open_target(&e, board->target[1]);
+	assert_non_null(e.qp[0]);
+	assert_non_null(e.qp[1]);
+	assert_int_equal(e.qp[0]->qp_num, board->target[0]);
+	assert_int_equal(e.qp[0]->state, IBV_QPS_RTR);
+	assert_ptr_equal(e.qp[0]->qp_context, &e);
+	assert_int_equal(rig_to_rts(e.qp[0]), 0);
+	assert_int_equal(e.qp[0]->state, IBV_QPS_RTS);
+	/* What it may not do, its process says. */
+	assert_int_equal(rig_to_init(e.qp[0]), EINVAL);
+	assert_int_equal(ibv_query_qp(e.qp[0], &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.qp_state, IBV_QPS_RTS);
+	assert_int_equal(attr.dest_qp_num, board->initiator[0]);
+	assert_int_equal(init.qp_type, IBV_QPT_XRC_RECV);
+	assert_int_equal(ibv_query_qp(e.qp[1], &attr, IBV_QP_STATE, &init), 0);
+	assert_int_equal(attr.dest_qp_num, board->initiator[1]);
+	assert_int_equal(attr.qp_state, IBV_QPS_RTR);
+	/* No target has these numbers: there, and anywhere. */
+	assert_null(open_target(&e, board->target[0] ^ 0x800));
+	assert_int_equal(errno, EINVAL);
+	assert_null(open_target(&e, board->target[0] ^ 0x800000));
+	assert_int_equal(errno, EINVAL);
+	say(10);
+	rig_await_n(e.cq, 2);
+	await(13);
+	expect_event(&e, e.qp[1], IBV_EVENT_QP_REQ_ERR);
+	expect_event(&e, e.qp[1], IBV_EVENT_QP_LAST_WQE_REACHED);
+	assert_int_equal(ibv_destroy_qp(e.qp[0]), 0);
+	assert_int_equal(ibv_destroy_qp(e.qp[1]), 0);
+	e.qp[0] = e.qp[1] = NULL;
+	say(14);
+	await(1000);
+	close_end(&e);
+}
+
+static void handles(void **state)
+{
+	(void)state;
+	perform(handles_near, handles_middle, handles_far);
+}
+
+static void opener_dies_near(void)
+{
+	struct end e;
+
+	open_near(&e);
+	await(11);
+	kill_far();
+	say(12);
+	await(1000);
+	close_end(&e);
+}
+
+static void opener_dies_middle(void)
+{
+	struct end e;
+
+	open_middle(&e);
+	await(10);
+	assert_int_equal(ibv_destroy_qp(e.qp[0]), 0);
+	e.qp[0] = open_target(&e, board->target[0]);
+	assert_non_null(e.qp[0]);
+	assert_int_equal(ibv_destroy_qp(e.qp[0]), 0);
+	e.qp[0] = NULL;
+	say(11);
+	await(12);
+	await_no_target(&e, board->target[0]);
+	say(1000);
+	close_end(&e);
+}
+
+static void opener_far(void)
+{
+	struct end e;
+
+	open_far(&e);
+	await(4);
+	assert_non_null(open_target(&e, board->target[0]));
+	say(10);
+	await(1000);
+}
+
+static void opener_dies(void **state)
+{
+	(void)state;
+	perform(opener_dies_near, opener_dies_middle, opener_far);
+}
+
+/* The target goes with the context that created it. */
+static void creator_ends_middle(void)
+{
+	struct end e;
+
+	open_middle(&e);
+	await(10);
+	close_end(&e);
+	say(11);
+}
+
+static void creator_ends_far(void)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct end e;
+
+	open_far(&e);
+	await(4);
+	e.qp[0] = open_target(&e, board->target[0]);
+	assert_non_null(e.qp[0]);
+	say(10);
+	await(11);
+	assert_int_equal(ibv_query_qp(e.qp[0], &attr, IBV_QP_STATE, &init), EIO);
+	assert_int_equal(rig_to_rts(e.qp[0]), EIO);
+	assert_null(open_target(&e, board->target[0]));
+	assert_int_equal(errno, EINVAL);
+	say(1000);
+	close_end(&e);
+}
+
+static void creator_ends_near(void)
+{
+	struct end e;
+
+	open_near(&e);
+	await(1000);
+	close_end(&e);
+}
+
+static void creator_ends(void **state)
+{
+	(void)state;
+	perform(creator_ends_near, creator_ends_middle, creator_ends_far);
+}
+
 /* Messages as the target's process sends them, but nonsense: nothing is written, and the true ones still
  * arrive. */
 
@@ -963,7 +1186,8 @@ int main(void)
 		TEST(every_kind),	   TEST(in_turn),	  TEST(waits_for_receive),
 		TEST(tells_of_no_receive), TEST(faults),	  TEST(wrong_numbers),
 		TEST(reads_are_refused),   TEST(killed),	  TEST(stopped),
-		TEST(exclusive_opens),	   TEST(forged_messages),
+		TEST(exclusive_opens),	   TEST(forged_messages), TEST(handles),
+		TEST(opener_dies),	   TEST(creator_ends),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
