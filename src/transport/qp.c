@@ -13,8 +13,9 @@
 
 #include "transport/qp_attr.h"
 
-/* Packets that one visit may send, so that queue pairs take turns. */
-#define TX_BUDGET	     128
+/* Packets that one visit may send: queue pairs take turns, and the peer begins with these while the
+ * next are made. */
+#define TX_BUDGET	     64
 #define FIXED_SPORT	     0xc000
 #define DEFAULT_WINDOW_BYTES (128u << 10)
 
