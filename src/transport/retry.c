@@ -207,6 +207,8 @@ static void probe(struct qp *qp, uint64_t now_ns)
 		r->probe_interval_ns = PROBE_MAX_NS;
 	r->probe_ns = now_ns + r->probe_interval_ns;
 	r->sample_start_ns = 0;
+	/* A response that was asked for again may be lost again: what this one brings tells so anew. */
+	qp->comp.went_back = false;
 	/* Also amid a retransmission that the window has stopped: its NAK may be what was lost. */
 	if (psn_diff(req->last, qp->comp.una) >= 0 && psn_diff(req->psn, req->last) > 0) {
 		qp->counters.retransmitted++;

@@ -37,6 +37,10 @@ const struct scenario scenarios[] = {
 	{ "xrc-long-read", IBV_QPT_XRC_SEND, post_long_read, check_long_read, false },
 	{ "xrc-atomics", IBV_QPT_XRC_SEND, post_atomics, check_atomics, false },
 	{ "xrc-mixed", IBV_QPT_XRC_SEND, post_mixed, check_mixed, false },
+	{ "xrc-atomic-write", IBV_QPT_XRC_SEND, post_atomic_writes, check_atomic_writes, false },
+	{ "xrc-send-invalidate", IBV_QPT_XRC_SEND, post_invalidating_sends,
+	  check_invalidating_sends, false },
+	{ "xrc-swaps", IBV_QPT_XRC_SEND, post_swaps, check_swaps, false },
 	{ "xrc-rnr", IBV_QPT_XRC_SEND, post_rnr, check_rnr, false },
 };
 

@@ -233,6 +233,25 @@ static void test_nak_storm(void **state)
 	}
 }
 
+/* A response that is lost again when it was asked for again: what a probe brings tells so, no timeout has to. */
+static void test_response_lost_twice(void **state)
+{
+	static const char *const names[] = { "mixed", "atomics", "both", "long-read" };
+
+	(void)state;
+	for (uint64_t mask = 1; mask < 1 << 11; mask++) {
+		if (__builtin_popcountll(mask) > 3)
+			continue;
+		for (unsigned i = 0; i < ARRAY_LEN(names); i++) {
+			struct sim_config cfg = sim_defaults;
+
+			cfg.drop_mask[1] = mask;
+			run_one(scenario_find(names[i]), &cfg);
+			assert_int_equal(sim.node[0].qp[0].counters.timeouts, 0);
+		}
+	}
+}
+
 int main(int argc, char **argv)
 {
 	runner_start(argv[0]);
@@ -248,6 +267,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_budgets, explain_failure),
 		cmocka_unit_test_teardown(test_long_way, explain_failure),
 		cmocka_unit_test_teardown(test_nak_storm, explain_failure),
+		cmocka_unit_test_teardown(test_response_lost_twice, explain_failure),
 		cmocka_unit_test_teardown(test_random, explain_failure),
 		cmocka_unit_test_teardown(test_masks, explain_failure),
 	};

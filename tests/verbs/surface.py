@@ -1,18 +1,22 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """
-surface.py [--write]: docs/verbs.md, the table of all that libibverbs 44 declares, from three sources that can't
+surface.py [--write] [--build DIR]: docs/verbs.md, the table of all that libibverbs 44 declares, from three sources that can't
 agree by accident: the installed <infiniband/verbs.h> and libibverbs.so.1 say what there is, surface.tsv says what
 the adapter does with it, the tests say who tries it. Without --write: is the file what would be written, but for
 the choice of tests? A name without a verdict, a verdict without a name, what is said to work without a test, and
-a test in the file that isn't there or doesn't mention the name are errors.
+a test in the file that isn't there or doesn't mention the name are errors. The table of what is tested where
+(groups.py) needs a build: without one it isn't looked at.
 """
+import argparse
 import fnmatch
 import glob
 import os
 import re
 import subprocess
 import sys
+
+import groups
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
@@ -79,7 +83,7 @@ class Tests:
     def __init__(self):
         self.direct = {}    # (file, function): identifiers
         self.mentions = {}  # name: [test]
-        shared = {}
+        self.shared = shared = {}
         for path in sorted(glob.glob(os.path.join(TOP, "tests", "**", "*.c"), recursive=True)):
             functions = self.functions(path)
             if os.path.basename(path).startswith("test_"):
@@ -97,6 +101,10 @@ class Tests:
     def is_test(self, path, name):
         """What main() or a table hands to cmocka."""
         return name != "main" and (name.startswith("test_") or name in self.direct.get((path, "main"), ()))
+
+    def words(self, path, name):
+        """All that a test mentions, itself or through what it calls."""
+        return self.closure(path, self.direct[path, name], self.shared)
 
     @staticmethod
     def functions(path):
@@ -144,7 +152,8 @@ def read_verdicts():
 
 
 class Surface:
-    def __init__(self):
+    def __init__(self, build):
+        self.build = build
         self.rows = read_verdicts()
         self.tests = Tests()
         self.used = set()
@@ -198,13 +207,16 @@ class Surface:
         for i, row in enumerate(self.rows):
             if i not in self.used:
                 self.errors.append("surface.tsv: nothing is named %s" % row[0])
+        if self.build:
+            text += groups.Groups(self.tests, self.build, self.errors).document()
         with open(os.path.join(HERE, "notes.md")) as f:
             return text + f.read()
 
 
 def without_tests(text):
-    """The file with the tests of each row left out."""
-    return re.sub(r"`[\w.]+(?: \w+)?`(?:, )?(?=[^|\n]*\|$)", "", text, flags=re.M)
+    """The file with the tests of each row left out, but for the table whose tests are chosen."""
+    text, _, chosen = text.partition(groups.TITLE)
+    return re.sub(r"`[\w.]+(?: \w+)?`(?:, )?(?=[^|\n]*\|$)", "", text, flags=re.M) + chosen
 
 
 def compare(surface, text):
@@ -212,6 +224,8 @@ def compare(surface, text):
         return ["there is no docs/verbs.md"]
     with open(DOC) as f:
         found = f.read()
+    if not surface.build:
+        found = re.sub(groups.TITLE + r".*?(?=^## )", "", found, flags=re.M | re.S)
     if without_tests(found) != without_tests(text):
         return ["docs/verbs.md is not what tests/verbs/surface.py --write writes"]
     errors = []
@@ -227,9 +241,13 @@ def main():
     if not version.startswith(VERSION):
         print("libibverbs %s* isn't installed (%s is): skipped" % (VERSION, version or "none"))
         return 77
-    surface = Surface()
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--write", action="store_true")
+    p.add_argument("--build")
+    args = p.parse_args()
+    surface = Surface(args.build or (os.path.join(TOP, "build") if args.write else None))
     text = surface.document()
-    if "--write" in sys.argv[1:]:
+    if args.write:
         with open(DOC, "w") as f:
             f.write(text)
     else:

@@ -152,7 +152,7 @@ static void busy_near(struct ends *e)
 	ends_open(e, IBV_QPT_RC);
 	ends_join(e, 0);
 	ends_swap(e, (struct hello){ 0 });
-	for (unsigned i = 0; i < 300; i++) {
+	for (unsigned i = 0; i < 150; i++) {
 		const enum ibv_wr_opcode opcode = opcodes[i % 3];
 		const uint32_t len = opcode == IBV_WR_ATOMIC_WRITE ? 8 : LEN;
 

@@ -12,7 +12,7 @@
 
 #define MESSAGES 600
 #define DEPTH	 12
-#define LEAVING	 30
+#define LEAVING	 15
 #define LEN	 64u
 
 /* The near end sends MESSAGES, up to DEPTH at once; every completion comes once and in order. */
@@ -361,7 +361,7 @@ static void xrc_near(struct ends *e)
 	e->qp = xrc_qp(e, NULL);
 	ends_join(e, 0);
 	ends_swap(e, (struct hello){ .qpn = e->qp->qp_num });
-	for (unsigned i = 0; i < 40; i++) {
+	for (unsigned i = 0; i < 30; i++) {
 		const uint32_t len = i * 100;
 
 		ends_fill(e, 0, len, i);
@@ -428,7 +428,7 @@ static void xrc_far(struct ends *e)
 	ends_set_word(e, FAR_AT, 0);
 	assert_int_equal(rig_to_init(e->qp), 0);
 	ends_join(e, 0);
-	for (unsigned i = 0; i < 40; i++) {
+	for (unsigned i = 0; i < 30; i++) {
 		struct ibv_sge sge = { (uintptr_t)e->r->buffer + 4 * FAR_AT, 4096, e->r->mr->lkey };
 		struct ibv_recv_wr recv = { .wr_id = 100 + i, .sg_list = &sge, .num_sge = 1 }, *bad;
 		struct ibv_wc wc;

@@ -5,13 +5,12 @@
  */
 #include "ends.h"
 
-#include <fcntl.h>
-#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
-#define ROUNDS	12
-#define HEARD	"heard"
-#define FAR_LEN 4096u /* of what is opened at FAR_AT */
+#define ROUNDS 12
 
 static uint64_t at(const void *p)
 {
@@ -384,6 +383,118 @@ static void atomics_once(void **state)
 	ends_play(count_near, count_far);
 }
 
+enum { POSTERS = 3, BATCHES = 60, BATCH = 3 };
+
+struct poster {
+	pthread_t thread;
+	struct ends *e;
+	struct ibv_qp_ex *qp;
+	unsigned index;
+	_Atomic int *room;
+	_Atomic bool wrong;
+};
+
+static void wait_for_room(struct poster *p)
+{
+	while (atomic_fetch_sub(p->room, BATCH) < BATCH) {
+		atomic_fetch_add(p->room, BATCH);
+		sched_yield();
+	}
+}
+
+static void build_batch(struct poster *p, uint64_t batch, uint64_t value)
+{
+	const uint64_t far = p->e->peer.addr + FAR_AT + p->index * 64;
+
+	ibv_wr_start(p->qp);
+	p->qp->wr_flags = IBV_SEND_SIGNALED;
+	for (unsigned k = 0; k < BATCH; k++) {
+		p->qp->wr_id = (p->index * BATCHES + batch) * BATCH + k;
+		ibv_wr_rdma_write(p->qp, p->e->peer.rkey, far + k * 8);
+		ibv_wr_set_inline_data(p->qp, &value, sizeof(value));
+	}
+}
+
+/* WRITEs that belong together, of a number that counts up; every third batch is given up first. */
+static void *post_batches(void *arg)
+{
+	struct poster *p = arg;
+
+	for (uint64_t i = 0; i < BATCHES; i++) {
+		wait_for_room(p);
+		if (i % 3 == 0) {
+			build_batch(p, i, 0);
+			ibv_wr_abort(p->qp);
+		}
+		build_batch(p, i, i + 1);
+		if (ibv_wr_complete(p->qp))
+			p->wrong = true;
+	}
+	return NULL;
+}
+
+/* Each batch completes as a whole, in its place; those of one thread in order. */
+static void take_batches(struct ibv_cq_ex *cq, _Atomic int *room)
+{
+	uint64_t next[POSTERS] = { 0 };
+
+	for (unsigned i = 0; i < POSTERS * BATCHES; i++) {
+		uint64_t first = 0;
+
+		for (unsigned k = 0; k < BATCH; k++) {
+			start_poll(cq);
+			assert_int_equal(cq->status, IBV_WC_SUCCESS);
+			if (k == 0)
+				first = cq->wr_id;
+			assert_int_equal(cq->wr_id, first + k);
+			ibv_end_poll(cq);
+		}
+		assert_int_equal(first / BATCH % BATCHES, next[first / BATCH / BATCHES]++);
+		atomic_fetch_add(room, BATCH);
+	}
+}
+
+static void batches_near(struct ends *e)
+{
+	struct poster posters[POSTERS];
+	_Atomic int room = 30;
+	struct extended x;
+
+	ends_open(e, IBV_QPT_RC);
+	x = extend(e, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
+	ends_join(e, 0);
+	for (unsigned i = 0; i < POSTERS; i++) {
+		posters[i] = (struct poster){ .e = e, .qp = x.qp, .index = i, .room = &room };
+		assert_int_equal(
+			pthread_create(&posters[i].thread, NULL, post_batches, &posters[i]), 0);
+	}
+	take_batches(x.cq, &room);
+	for (unsigned i = 0; i < POSTERS; i++) {
+		assert_int_equal(pthread_join(posters[i].thread, NULL), 0);
+		assert_false(posters[i].wrong);
+	}
+	ends_meet(e);
+	close_extended(e, &x);
+}
+
+static void batches_far(struct ends *e)
+{
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, e->r->mr->rkey);
+	ends_meet(e);
+	for (uint32_t i = 0; i < POSTERS; i++)
+		for (uint32_t k = 0; k < BATCH; k++)
+			assert_int_equal(ends_word(e, FAR_AT + i * 64 + k * 8), BATCHES);
+	ends_meet(e); /* its close_extended() */
+	ends_close(e);
+}
+
+static void batches_of_threads(void **state)
+{
+	(void)state;
+	ends_play(batches_near, batches_far);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(void)
@@ -392,6 +503,7 @@ int main(void)
 		TEST(whole_family),
 		TEST(datagrams),
 		TEST(atomics_once),
+		TEST(batches_of_threads),
 	};
 
 	rig_isolate();
