@@ -102,7 +102,8 @@ void namespace_add_link(void)
 		 "ip neigh add 192.0.2.99 lladdr 02:00:00:00:00:99 dev d0 nud permanent && "
 		 "ip -6 addr add 2001:db8::1/64 dev d0 nodad && "
 		 "ip -6 addr add 2001:db8::2/64 dev d0 nodad && "
-		 "ip -6 addr add fe80::1/64 dev d0 nodad");
+		 "ip -6 addr add fe80::1/64 dev d0 nodad && "
+		 "timeout 10 sh -c 'while ip -br link show d0 | grep -q NO-CARRIER; do :; done'");
 	/* The kernel adds an IPv6 address's route when it comes to it. */
 	must_run("for i in $(seq 100); do "
 		 "[ $(ip -6 route show table local dev d0 | grep -c ^local) = 3 ] && exit 0; "
