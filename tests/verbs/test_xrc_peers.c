@@ -33,6 +33,7 @@ enum { NEAR, MIDDLE, FAR };
 struct board {
 	_Atomic int step;
 	uint32_t initiator[2], target[2]; /* numbers */
+	uint32_t private_target;
 	uint32_t far_srqn, other_srqn, middle_srqn;
 	uint32_t far_rkey, middle_rkey;
 	uint64_t far_buffer, middle_buffer;
@@ -645,21 +646,28 @@ static void numbers_near(void)
 	close_end(&e);
 }
 
-/* The second SRQ is of a domain that only this process knows. */
-static void numbers_far(void)
+/* Of its own: nobody else knows it. */
+static struct ibv_xrcd *private_domain(struct end *e)
 {
 	struct ibv_xrcd_init_attr attr = {
 		.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS,
 		.fd = -1,
 		.oflags = O_CREAT,
 	};
+	struct ibv_xrcd *xrcd = ibv_open_xrcd(e->r->ctx, &attr);
+
+	assert_non_null(xrcd);
+	return xrcd;
+}
+
+static void numbers_far(void)
+{
 	struct ibv_xrcd *xrcd;
 	struct ibv_srq *other;
 	struct end e;
 
 	open_far(&e);
-	xrcd = ibv_open_xrcd(e.r->ctx, &attr);
-	assert_non_null(xrcd);
+	xrcd = private_domain(&e);
 	other = make_srq(&e, xrcd, &board->other_srqn);
 	post(&e, 1, AT, 100);
 	await(4);
@@ -845,12 +853,22 @@ static void await_no_target(struct end *e, uint32_t qpn)
 
 static void handles_middle(void)
 {
+	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_XRC_RECV,
+					  .comp_mask = IBV_QP_INIT_ATTR_XRCD };
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
+	struct ibv_qp *private;
 	struct end e;
 
 	open_middle(&e);
+	ex.xrcd = private_domain(&e);
+	private = ibv_create_qp_ex(e.r->ctx, &ex);
+	assert_non_null(private);
+	board->private_target = private->qp_num;
+	say(9);
 	await(11);
+	assert_int_equal(ibv_destroy_qp(private), 0);
+	assert_int_equal(ibv_close_xrcd(ex.xrcd), 0);
 	/* The other process did that. */
 	assert_int_equal(ibv_query_qp(e.qp[0], &attr, IBV_QP_STATE, &init), 0);
 	assert_int_equal(attr.qp_state, IBV_QPS_RTS);
@@ -883,7 +901,7 @@ static void handles_far(void)
 	open_far(&e);
 	post(&e, 1, AT, 100);
 	post(&e, 2, AT, 100);
-	await(4);
+	await(9);
 	e.qp[0] = open_target(&e, board->target[0]);
 	e.qp[1] = open_target(&e, board->target[1]);
 	assert_non_null(e.qp[0]);
@@ -902,7 +920,9 @@ static void handles_far(void)
 	assert_int_equal(ibv_query_qp(e.qp[1], &attr, IBV_QP_STATE, &init), 0);
 	assert_int_equal(attr.dest_qp_num, board->initiator[1]);
 	assert_int_equal(attr.qp_state, IBV_QPS_RTR);
-	/* No target has these numbers: there, and anywhere. */
+	/* No target of the domain has these numbers: another domain's, and nobody's, there and anywhere. */
+	assert_null(open_target(&e, board->private_target));
+	assert_int_equal(errno, EINVAL);
 	assert_null(open_target(&e, board->target[0] ^ 0x800));
 	assert_int_equal(errno, EINVAL);
 	assert_null(open_target(&e, board->target[0] ^ 0x800000));
@@ -973,15 +993,19 @@ static void opener_dies(void **state)
 	perform(opener_dies_near, opener_dies_middle, opener_far);
 }
 
-/* The target goes with the context that created it. */
+/* The target goes with the context that created it, though its process has another. */
 static void creator_ends_middle(void)
 {
+	struct ibv_context *other;
 	struct end e;
 
 	open_middle(&e);
+	other = rig_open("lo");
 	await(10);
 	close_end(&e);
 	say(11);
+	await(1000);
+	assert_int_equal(ibv_close_device(other), 0);
 }
 
 static void creator_ends_far(void)
