@@ -2,14 +2,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """
 many.py BUILD [--pairs N] [--path udp|shm|both] [--iterations N]: 32 pairs of stock programs on one host, all at once: every
-second pair sleeps between messages, the others spin; all check their data. Those that have met wait, as far as the
-scheduler can make them, for the others. All must end well, having run all at the same time, and leave nothing behind:
-no socket, no shared memory, no file.
+second pair sleeps between messages, the others spin; all check their data. All must end well, having run all at the same
+time, and leave nothing behind: no socket, no shared memory, no file.
 
 Exit status 77: network namespaces are not allowed here.
 """
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -48,28 +46,10 @@ def start(build, path, pairs, iterations):
     servers = [kill.Side(build, path, p) for p in programs]
     kill.await_listening({20000 + i for i in range(pairs)})
     clients = [kill.Side(build, path, p, "localhost") for p in programs]
-    meet(servers + clients)
+    deadline = time.monotonic() + MEET_WITHIN_S
+    for one in servers + clients:
+        one.await_text("remote address", max(0, deadline - time.monotonic()))
     return servers + clients
-
-
-def schedule(side, policy):
-    """All threads of a process, unless it has ended."""
-    with contextlib.suppress(OSError):
-        for thread in os.listdir("/proc/%d/task" % side.process.pid):
-            os.sched_setscheduler(int(thread), policy, os.sched_param(0))
-
-
-def meet(sides):
-    """Who has met takes what the others leave, until all have."""
-    deadline, missing = time.monotonic() + MEET_WITHIN_S, sides
-    while missing and time.monotonic() < deadline:
-        time.sleep(0.02)
-        met = [one for one in missing if "remote address" in one.said() or one.process.poll() is not None]
-        for one in met:
-            schedule(one, os.SCHED_IDLE)
-        missing = [one for one in missing if one not in met]
-    for one in sides:
-        schedule(one, os.SCHED_OTHER)
 
 
 def play(build, path, pairs, iterations):
@@ -111,7 +91,7 @@ def main():
     o = p.parse_args()
     kill.isolate()
     for path in ("udp", "shm") if o.path == "both" else (o.path,):
-        # Messages in memory are faster: the first would be done before the last have met.
+        # Messages in memory are faster: the first pairs would end before the last have met.
         for longer in (1, 2, 4, 8, None) if path == "udp" else (2, 4, 8, 16, None):
             if longer is None:
                 sys.exit("path %s: the first pairs end before the last have met" % path)
