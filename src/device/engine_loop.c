@@ -23,12 +23,17 @@
 #define DOUBTS		 3
 #define DOUBT_WITHIN_NS	 (10 * NS_PER_MS)
 #define NO_LOOP_MIN_NS	 (50 * NS_PER_MS)
-#define NO_LOOP_MAX_NS	 NS_PER_SEC
+#define NO_LOOP_MAX_NS	 (200 * NS_PER_MS)
 
 void engine_loop_init(struct engine *e, struct loop_watch *w)
 {
 	*w = (struct loop_watch){ .check_ns = CHECK_MIN_NS };
 	e->spin_interval_ns = SPIN_INTERVAL_NS;
+}
+
+static bool is_trusted(const struct loop_watch *w, uint64_t now)
+{
+	return now >= w->no_loop_until_ns;
 }
 
 void engine_loop_judge(struct engine *e, struct loop_watch *w, uint64_t now)
@@ -37,7 +42,7 @@ void engine_loop_judge(struct engine *e, struct loop_watch *w, uint64_t now)
 
 	if (now - w->since_ns < WINDOW_NS)
 		return;
-	w->spinning = now >= w->no_loop_until_ns &&
+	w->spinning = is_trusted(w, now) &&
 		      (uint64_t)(polls - w->polls) * e->spin_interval_ns >= now - w->since_ns;
 	w->since_ns = now;
 	w->polls = polls;
@@ -67,10 +72,15 @@ static void distrust(struct loop_watch *w, uint64_t now)
 	w->no_loop_until_ns = now + w->no_loop_ns;
 }
 
-void engine_loop_stepped(struct loop_watch *w, bool found, uint64_t now)
+void engine_loop_stepped(const struct engine *e, struct loop_watch *w, bool found)
 {
-	if (w->stood_by && found)
-		distrust(w, now);
+	if (w->stood_by && found) {
+		distrust(w, e->now_ns);
+		/* It lost its processor, perhaps, and goes on polling if we keep out of its way. */
+		w->spinning = is_trusted(w, e->now_ns);
+		w->since_ns = e->now_ns;
+		w->polls = atomic_load_explicit(&e->polls, memory_order_relaxed);
+	}
 	w->stood_by = false;
 	w->check_ns = CHECK_MIN_NS;
 }

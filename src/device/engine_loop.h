@@ -29,8 +29,11 @@ void engine_loop_init(struct engine *e, struct loop_watch *w);
 void engine_loop_judge(struct engine *e, struct loop_watch *w, uint64_t now);
 /* The thread leaves the sockets alone: until when? */
 uint64_t engine_loop_stand_by(struct loop_watch *w, uint64_t now);
-/* The thread did a step itself, and it found something that had waited, or not. */
-void engine_loop_stepped(struct loop_watch *w, bool found, uint64_t now);
+/*
+ * The thread did a step itself, and it found something that had waited, or not. w->spinning: the loop is
+ * trusted once more.
+ */
+void engine_loop_stepped(const struct engine *e, struct loop_watch *w, bool found);
 /* A program that watches memory was found out: no polls of it are believed to be a loop. */
 bool engine_loop_distrusted(const struct loop_watch *w);
 /* Such a program polled since the last look: its polls may leave replies to us if we come soon. */

@@ -170,6 +170,8 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 {
 	unsigned before;
 	bool distrusted = engine_loop_distrusted(&w->loop);
+	/* The program is about to answer what we find for it: its answer takes our reply along. */
+	bool answers = distrusted || w->loop.stood_by;
 	bool held, busy, lingering, linger = false;
 
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
@@ -182,15 +184,16 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 	}
 	e->dozing = false;
 	atomic_store_explicit(&e->doze_wanted, false, memory_order_relaxed);
-	lingering = !distrusted && lingers(e);
+	lingering = !answers && lingers(e);
 	before = e->bursts;
 	held = e->held > 0;
-	busy = engine_step(e, lingering, distrusted ? DEFER_SOON_NS : 0);
-	engine_loop_stepped(&w->loop, held || e->bursts != before, e->now_ns);
+	busy = engine_step(e, lingering, answers ? DEFER_SOON_NS : 0);
+	engine_loop_stepped(e, &w->loop, held || e->bursts != before);
+	busy = busy || w->loop.spinning;
 	if (!busy && !lingering)
 		engine_loop_learn_cost(e);
 	if (!busy)
-		busy = (linger = !distrusted && lingers(e)) || !lanes_sleep(e);
+		busy = (linger = !answers && lingers(e)) || !lanes_sleep(e);
 	*due_ns = e->wake_ns = busy ? 0 : engine_next_due_ns(e);
 	if (!busy && engine_loop_is_alive(e, &w->loop) && e->wake_ns > e->now_ns + DEFER_SOON_NS)
 		*due_ns = e->wake_ns = e->now_ns + DEFER_SOON_NS;

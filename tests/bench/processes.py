@@ -113,6 +113,6 @@ def slow_wire(bench, delay_us, loss_ppm, mtu):
 def number(text, what):
     """A figure that can't be right ends the run."""
     value = float(text)
-    if not 0 < value < 1e7:
+    if not 0 < value < 1e9:
         raise Failure("%s: impossible figure %s" % (what, text))
     return value
