@@ -14,6 +14,10 @@
 
 #define LO "/sys/class/infiniband/rl_lo/"
 
+/* What open() is in programs built with _FORTIFY_SOURCE. */
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+
 static void expect(const char *path, const char *text)
 {
 	char got[100];
@@ -54,10 +58,6 @@ static void test_files(void **state)
 			 7);
 	assert_string_equal(text, "RoCE v2");
 }
-
-/* What open() is in programs built with _FORTIFY_SOURCE. */
-int __open_2(const char *path, int flags);
-int __open64_2(const char *path, int flags);
 
 static void no_file(const char *path, int flags, int error)
 {
