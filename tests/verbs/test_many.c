@@ -215,10 +215,9 @@ static uint8_t *mapped_again_and_again(size_t len, size_t piece)
 	assert_int_equal(ftruncate(fd, (off_t)piece), 0);
 	assert_ptr_not_equal(at, MAP_FAILED);
 	for (size_t i = 0; i < len; i += piece)
-		assert_ptr_equal(
-			mmap(at + i, piece, PROT_READ | PROT_WRITE,
-			     MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0),
-			at + i);
+		assert_ptr_equal(mmap(at + i, piece, PROT_READ | PROT_WRITE,
+				      MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0),
+				 at + i);
 	close(fd);
 	return at;
 }
