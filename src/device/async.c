@@ -75,6 +75,11 @@ static enum element element_of(enum ibv_event_type type)
 	return ELEMENT_PORT;
 }
 
+bool dev_async_is_of_qp(enum ibv_event_type type)
+{
+	return element_of(type) == ELEMENT_QP;
+}
+
 void dev_async_post(struct dev_context *ctx, enum ibv_event_type type, void *element)
 {
 	const uint64_t one = 1;

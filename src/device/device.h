@@ -237,7 +237,8 @@ struct dev_qp {
 	struct xrc_target *target;
 	struct list handle_link;
 	struct dev_xrcd *xrcd;
-	uint64_t remote_id; /* target NULL: of a handle on another process's target (xrc_remote.c) */
+	uint64_t
+		remote_id; /* target NULL: of a handle on another process's target (xrc_remote.c) */
 };
 
 static inline struct dev_context *dev_context_of(const struct ibv_context *ctx)
@@ -389,6 +390,8 @@ void dev_cq_ack_events(struct ibv_cq *cq, unsigned n);
 /* async.c */
 int dev_async_open(struct dev_context *ctx);
 void dev_async_close(struct dev_context *ctx);
+/* Is it an event of a queue pair? */
+bool dev_async_is_of_qp(enum ibv_event_type type);
 /* element: the object the event is of; NULL: the port. */
 void dev_async_post(struct dev_context *ctx, enum ibv_event_type type, void *element);
 int dev_async_get(struct dev_context *ctx, struct ibv_async_event *event);

@@ -190,14 +190,17 @@ static void take_return(const struct remote_message *m)
 
 static void take_event(const struct remote_message *m)
 {
+	const enum ibv_event_type type = (enum ibv_event_type)m->what;
 	struct list *pos;
 
+	if (!dev_async_is_of_qp(type))
+		return;
 	list_for_each(pos, &handles)
 	{
 		struct dev_qp *handle = container_of(pos, struct dev_qp, handle_link);
 
 		if (handle->remote_id == m->handle && handle->ibv.qp_base.qp_num == m->qpn)
-			dev_async_post(handle->ctx, (enum ibv_event_type)m->what, handle);
+			dev_async_post(handle->ctx, type, handle);
 	}
 }
 
