@@ -16,14 +16,16 @@
 
 #define CHECK_MIN_NS	 (250 * NS_PER_US)
 #define CHECK_MAX_NS	 (1 * NS_PER_MS)
+#define STEADY_LOOKS	 16
+#define STEADY_SLACK_NS	 (3 * NS_PER_MS)
 #define WINDOW_NS	 (2 * SPIN_INTERVAL_NS)
 #define SPIN_INTERVAL_NS (100 * NS_PER_US) /* polls that often on the average are a polling loop */
 #define SPIN_STEPS	 4		   /* and so are polls this many steps apart */
 #define LONG_STEP	 4		   /* queue pairs served: worth a look at the clock */
 #define DOUBTS		 3
 #define DOUBT_WITHIN_NS	 (10 * NS_PER_MS)
-#define NO_LOOP_MIN_NS	 (50 * NS_PER_MS)
-#define NO_LOOP_MAX_NS	 (200 * NS_PER_MS)
+#define NO_LOOP_MIN_NS	 (10 * NS_PER_MS)
+#define NO_LOOP_MAX_NS	 (50 * NS_PER_MS)
 
 void engine_loop_init(struct engine *e, struct loop_watch *w)
 {
@@ -55,7 +57,14 @@ uint64_t engine_loop_stand_by(struct loop_watch *w, uint64_t now)
 	w->stood_by = true;
 	if (w->check_ns < CHECK_MAX_NS)
 		w->check_ns *= 2;
+	else
+		w->looks++;
 	return until;
+}
+
+uint64_t engine_loop_slack_ns(const struct loop_watch *w)
+{
+	return w->looks > STEADY_LOOKS ? STEADY_SLACK_NS : 0;
 }
 
 static void distrust(struct loop_watch *w, uint64_t now)
@@ -83,6 +92,7 @@ void engine_loop_stepped(const struct engine *e, struct loop_watch *w, bool foun
 	}
 	w->stood_by = false;
 	w->check_ns = CHECK_MIN_NS;
+	w->looks = 0;
 }
 
 bool engine_loop_distrusted(const struct loop_watch *w)

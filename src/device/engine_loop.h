@@ -22,6 +22,7 @@ struct loop_watch {
 	uint64_t doubt_ns, no_loop_until_ns, no_loop_ns;
 	uint32_t alive_polls;
 	uint64_t check_ns; /* how long to stand by before the next look */
+	unsigned looks;	   /* in a row that found a loop, at the longest distance */
 };
 
 void engine_loop_init(struct engine *e, struct loop_watch *w);
@@ -29,6 +30,9 @@ void engine_loop_init(struct engine *e, struct loop_watch *w);
 void engine_loop_judge(struct engine *e, struct loop_watch *w, uint64_t now);
 /* The thread leaves the sockets alone: until when? */
 uint64_t engine_loop_stand_by(struct loop_watch *w, uint64_t now);
+/* And by how much later will it do? For a loop that has been one for long, till the next tick of the
+ * system's clock: a wake-up at a time of its own costs the loop much more than one at a tick. */
+uint64_t engine_loop_slack_ns(const struct loop_watch *w);
 /*
  * The thread did a step itself, and it found something that had waited, or not. w->spinning: the loop is
  * trusted once more.

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -77,7 +78,17 @@ struct watcher {
 	struct loop_watch loop;
 	uint32_t waits;		 /* engine_wait_fd calls that ended, as seen last ... */
 	uint64_t waits_since_ns; /* ... and since when there were no more */
+	uint64_t slack_ns;	 /* of this thread's sleeps; 0: the system's */
 };
+
+/* By how much later may the thread wake than it asks for? */
+static void allow_slack(struct watcher *w, uint64_t ns)
+{
+	if (ns == w->slack_ns)
+		return;
+	w->slack_ns = ns;
+	prctl(PR_SET_TIMERSLACK, (unsigned long)ns);
+}
 
 /* Somebody else drives: polls in a loop, or waits on the sockets himself. */
 static bool others_drive(struct engine *e, struct watcher *w)
@@ -174,6 +185,7 @@ static bool drive(struct engine *e, struct watcher *w, uint64_t *due_ns)
 	bool answers = distrusted || w->loop.stood_by;
 	bool held, busy, lingering, linger = false;
 
+	allow_slack(w, 0);
 	/* Taken: its holder drives, or has the control path; either way he reminds us of what is
 	 * left. Unless he isn't there when packets come, as we learnt. */
 	if (distrusted) {
@@ -240,6 +252,7 @@ static void stand_by(struct engine *e, struct watcher *w)
 	/* He came back before he could see that we are parked. */
 	if (!spinning && !atomic_load(&e->waiters))
 		until = 0;
+	allow_slack(w, spinning ? engine_loop_slack_ns(&w->loop) : 0);
 	handle_events(e, e->idle_epoll_fd, until);
 	atomic_store(&e->parked, false);
 	if (!spinning && engine_now_ns() >= due)
