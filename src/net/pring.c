@@ -90,25 +90,45 @@ bool pring_has_room(struct pring_producer *p)
 	return pring_open(p) || p->broken;
 }
 
+static struct pring_path shared_path(const struct path *path)
+{
+	return (struct pring_path){
+		.ifindex = path->ifindex,
+		.flow_label = path->flow_label,
+		.traffic_class = path->traffic_class,
+		.hop_limit = path->hop_limit,
+		.sgid = path->sgid,
+		.dgid = path->dgid,
+	};
+}
+
+static struct pring_slot *slot_at(const struct pring_producer *p, uint32_t number)
+{
+	return &p->shared->slots[number % RING_SLOTS];
+}
+
 static void write_slot(struct pring_producer *p, const struct outbox_group *g)
 {
-	struct pring_slot *slot = &p->shared->slots[p->tail % RING_SLOTS];
+	struct pring_slot *slot = slot_at(p, p->tail);
 	struct pring_desc *d = &slot->desc;
-	bool is_short = g->len <= RING_SHORT;
+	const uint8_t *data = p->box.buf + g->offset;
 
-	d->offset = is_short ? RING_IN_SLOT : (uint32_t)(p->box.buf - p->shared->data) + g->offset;
 	d->len = g->len;
 	d->seg_len = g->seg_len;
-	d->ifindex = g->path.ifindex;
-	d->flow_label = g->path.flow_label;
-	d->traffic_class = g->path.traffic_class;
-	d->hop_limit = g->path.hop_limit;
-	d->sgid = g->path.sgid;
-	d->dgid = g->path.dgid;
-	if (is_short)
-		memcpy(slot->data, p->box.buf + g->offset, g->len);
-	else
-		p->in_use = g->offset + g->len;
+	if (g->len <= RING_TINY && p->tail && path_eq(&g->path, &p->path)) {
+		d->offset = RING_IN_DESC;
+		memcpy(d->tiny, data, g->len);
+	} else {
+		d->path = shared_path(&g->path);
+		p->path = g->path;
+		if (g->len <= RING_SHORT) {
+			d->offset = RING_IN_SLOT;
+			memcpy(slot->data, data, g->len);
+		} else {
+			d->offset = (uint32_t)(data - p->shared->data);
+			p->in_use = g->offset + g->len;
+		}
+	}
 	p->ends[p->tail % RING_SLOTS] = p->written + p->in_use;
 	p->tail++;
 	atomic_store_explicit(&d->sequence, p->tail, memory_order_release);
@@ -121,6 +141,9 @@ bool pring_publish(struct pring_producer *p)
 	if (outbox_empty(box))
 		return false;
 	p->in_use = 0;
+	/* The consumer has both lines: they come while the first is written. */
+	if (box->n_groups - box->first_group > 1)
+		__builtin_prefetch(slot_at(p, p->tail + 1), 1);
 	for (unsigned i = box->first_group; i < box->n_groups; i++)
 		write_slot(p, &box->groups[i]);
 	outbox_sent(box, box->n_groups - box->first_group);
@@ -139,14 +162,37 @@ bool pring_producer_sleeps(struct pring_producer *p)
 	return !p->broken && !has_room(p);
 }
 
-static bool desc_ok(const struct pring_desc *d)
+static uint32_t room_at(const struct pring_consumer *c, uint32_t offset)
 {
-	uint32_t room = d->offset == RING_IN_SLOT ? RING_SHORT
-			: d->offset < RING_DATA	  ? RING_DATA - d->offset
-						  : 0;
+	if (offset == RING_IN_DESC)
+		return c->has_path ? RING_TINY : 0;
+	if (offset == RING_IN_SLOT)
+		return RING_SHORT;
+	return offset < RING_DATA ? RING_DATA - offset : 0;
+}
 
-	return d->len >= PACKET_LEAST && d->len <= room && d->seg_len >= PACKET_LEAST &&
-	       d->seg_len <= d->len;
+static bool desc_ok(const struct pring_consumer *c)
+{
+	const struct pring_desc *d = &c->desc;
+
+	return d->len >= PACKET_LEAST && d->len <= room_at(c, d->offset) &&
+	       d->seg_len >= PACKET_LEAST && d->seg_len <= d->len;
+}
+
+static void take_path(struct pring_consumer *c)
+{
+	const struct pring_path *path = &c->desc.path;
+
+	c->has_path = true;
+	c->path = (struct path){
+		.sgid = path->sgid,
+		.dgid = path->dgid,
+		.ifindex = path->ifindex,
+		.flow_label = path->flow_label,
+		.traffic_class = path->traffic_class,
+		.hop_limit = path->hop_limit,
+		.local = true,
+	};
 }
 
 static struct pring_slot *next_slot(const struct pring_consumer *c)
@@ -163,28 +209,24 @@ bool pring_empty(const struct pring_consumer *c)
 bool pring_peek(struct pring_consumer *c, struct burst *burst)
 {
 	struct pring_slot *slot = next_slot(c);
-	struct pring_desc d;
+	struct pring_desc *d = &c->desc;
 
 	if (pring_empty(c))
 		return false;
-	memcpy(&d, &slot->desc, sizeof(d));
+	memcpy(d, &slot->desc, sizeof(*d));
 	/* The copy is what was checked, and nothing is read again. */
 	atomic_signal_fence(memory_order_seq_cst);
-	c->broken = !desc_ok(&d);
+	c->broken = !desc_ok(c);
 	if (c->broken)
 		return false;
-	*burst = (struct burst){
-		.path = { .sgid = d.sgid,
-			  .dgid = d.dgid,
-			  .ifindex = d.ifindex,
-			  .flow_label = d.flow_label,
-			  .traffic_class = d.traffic_class,
-			  .hop_limit = d.hop_limit,
-			  .local = true },
-		.data = d.offset == RING_IN_SLOT ? slot->data : c->shared->data + d.offset,
-		.len = d.len,
-		.seg_len = d.seg_len,
-	};
+	*burst = (struct burst){ .len = d->len, .seg_len = d->seg_len };
+	if (d->offset == RING_IN_DESC) {
+		burst->data = d->tiny;
+	} else {
+		take_path(c);
+		burst->data = d->offset == RING_IN_SLOT ? slot->data : c->shared->data + d->offset;
+	}
+	burst->path = c->path;
 	return true;
 }
 

@@ -3,8 +3,9 @@
  * A ring of packets in memory that two processes share: one produces, one consumes. Each slot
  * describes a burst (equal-sized packets of one path, as the outbox groups them), which lies whole
  * in a data area; the producer's outbox writes straight into that area, and the consumer reads from
- * it. A short burst lies in the slot itself: what a small message takes from one processor's cache
- * to the other's is then two lines next to each other.
+ * it. A short burst lies in the slot itself, and a tiny one on the same path as the burst before takes the
+ * place of the path: what such a message takes from one processor's cache to the other's is two cache
+ * lines next to each other, or a single one.
  *
  * Neither trusts the other: whatever lies in shared memory is copied, then checked, then used. What
  * can't be is broken, and the ring with it; the memory outside is never touched. Only the payload
@@ -27,16 +28,24 @@
 #define RING_SLOTS   512u
 #define RING_SHORT   64u	 /* bytes that a slot holds */
 #define RING_MTU     (32u << 10) /* what messages are cut at */
+#define RING_TINY    48u	 /* bytes that a descriptor holds instead of the path */
 #define RING_IN_SLOT UINT32_MAX
+#define RING_IN_DESC (UINT32_MAX - 1)
 
-struct pring_desc {
-	uint32_t offset, len, seg_len;
+struct pring_path {
 	uint32_t ifindex, flow_label;
 	uint8_t traffic_class, hop_limit;
 	uint8_t reserved[2];
 	struct gid sgid, dgid;
+};
+
+struct pring_desc {
+	uint32_t offset, len, seg_len;
+	union {
+		struct pring_path path;
+		uint8_t tiny[RING_TINY]; /* offset is RING_IN_DESC: that of the burst before */
+	};
 	_Atomic uint32_t sequence; /* written last: one more than the slot's running number */
-	uint8_t pad[4];
 };
 
 struct pring_slot {
@@ -59,13 +68,16 @@ struct pring_producer {
 	uint32_t ends[RING_SLOTS]; /* `written` behind each slot's data */
 	uint32_t in_use;	   /* bytes of the box that were published, while publishing */
 	struct outbox box;	   /* empty between pring_open() and its writers */
+	struct path path;	   /* of the last burst */
 	bool broken;
 };
 
 struct pring_consumer {
 	struct pring_shared *shared;
 	uint32_t head;
-	bool broken;
+	bool broken, has_path;
+	struct path path;	/* of the last burst, if there was one */
+	struct pring_desc desc; /* our copy of the next one's */
 };
 
 void pring_producer_init(struct pring_producer *p, struct pring_shared *shared);

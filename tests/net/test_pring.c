@@ -225,6 +225,80 @@ static void a_consumer_that_goes_back_breaks_the_ring(void **state)
 	assert_true(e->out.broken);
 }
 
+static void put_tiny(struct ends *e, uint8_t path_n, uint32_t len, uint8_t fill)
+{
+	struct path path = path_number(path_n);
+	struct outbox *box = pring_open(&e->out);
+	uint8_t *at = outbox_reserve(box, &path, len);
+
+	memset(at, fill, len);
+	outbox_commit(box, len);
+	pring_publish(&e->out);
+}
+
+/* The path is in the slot of a burst that changes it, and in that of one which needs the room. */
+static void tiny_bursts_take_the_place_of_their_path(void **state)
+{
+	static const struct {
+		uint8_t path;
+		uint32_t len;
+		bool in_desc;
+	} bursts[] = {
+		{ 1, 16, false }, { 1, 16, true },
+		{ 1, 20, true },  { 1, RING_TINY - ICRC_LEN, true },
+		{ 1, 48, false }, { 2, 16, false },
+		{ 1, 16, false }, { 1, RING_SHORT, false },
+		{ 1, 16, true },
+	};
+	struct ends *e = *state;
+
+	for (uint8_t i = 0; i < ARRAY_LEN(bursts); i++)
+		put_tiny(e, bursts[i].path, bursts[i].len, i);
+	for (uint8_t i = 0; i < ARRAY_LEN(bursts); i++) {
+		struct path want = path_number(bursts[i].path);
+		struct burst b;
+
+		assert_true(pring_peek(&e->in, &b));
+		assert_int_equal(e->shared->slots[i].desc.offset == RING_IN_DESC,
+				 bursts[i].in_desc);
+		assert_true(path_eq(&b.path, &want));
+		assert_true(b.path.local);
+		assert_int_equal(b.len, bursts[i].len + ICRC_LEN);
+		for (uint32_t at = 0; at < bursts[i].len; at++)
+			assert_int_equal(b.data[at], i);
+		pring_consume(&e->in);
+	}
+}
+
+/* The consumer checks and gives out its own copy: a producer that writes on changes nothing. */
+static void a_tiny_burst_does_not_change_any_more(void **state)
+{
+	struct ends *e = *state;
+	struct burst b;
+
+	put_tiny(e, 1, 16, 0x11);
+	put_tiny(e, 1, 16, 0x22);
+	assert_true(pring_peek(&e->in, &b));
+	pring_consume(&e->in);
+	assert_true(pring_peek(&e->in, &b));
+	memset(e->shared->slots[1].desc.tiny, 0x33, RING_TINY);
+	assert_int_equal(b.data[0], 0x22);
+}
+
+static void a_tiny_burst_too_long_breaks_the_ring(void **state)
+{
+	struct ends *e = *state;
+	struct burst b;
+
+	put_tiny(e, 1, 16, 0);
+	put_tiny(e, 1, 16, 0);
+	e->shared->slots[1].desc.len = RING_TINY + 4;
+	assert_true(pring_peek(&e->in, &b));
+	pring_consume(&e->in);
+	assert_false(pring_peek(&e->in, &b));
+	assert_true(e->in.broken);
+}
+
 /* Descriptors that name memory outside the data area, or nonsense. */
 static void a_lying_producer_breaks_the_ring(void **state)
 {
@@ -244,7 +318,8 @@ static void a_lying_producer_breaks_the_ring(void **state)
 		{ 0, 64, BTH_LEN + ICRC_LEN - 1 },
 		{ RING_IN_SLOT, RING_SHORT + 1, 32 },
 		{ RING_IN_SLOT, 0, 0 },
-		{ RING_IN_SLOT - 1, 16, 16 },
+		{ RING_IN_DESC, 20, 20 }, /* no burst before it told a path */
+		{ RING_IN_DESC - 1, 20, 20 },
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(lies); i++) {
@@ -266,10 +341,16 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		T(everything_arrives_in_order),	     T(slots_run_out),
-		T(a_sleeper_is_woken_once),	     T(a_waiting_producer_is_woken),
-		T(a_lying_consumer_breaks_the_ring), T(a_consumer_that_goes_back_breaks_the_ring),
+		T(everything_arrives_in_order),
+		T(slots_run_out),
+		T(a_sleeper_is_woken_once),
+		T(a_waiting_producer_is_woken),
+		T(a_lying_consumer_breaks_the_ring),
+		T(a_consumer_that_goes_back_breaks_the_ring),
 		T(a_lying_producer_breaks_the_ring),
+		T(tiny_bursts_take_the_place_of_their_path),
+		T(a_tiny_burst_does_not_change_any_more),
+		T(a_tiny_burst_too_long_breaks_the_ring),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
