@@ -408,6 +408,14 @@ bool qp_outstanding(const struct qp *qp)
 	return psn_diff(qp->req.max, qp->comp.una) > 0;
 }
 
+uint32_t qp_last_posted_len(const struct qp *qp)
+{
+	uint32_t tail = ring_tail(&qp->sq);
+	const struct send_wqe *w = ring_slot(&qp->sq, tail - 1);
+
+	return tail != ring_head(&qp->sq) ? w->len : 0;
+}
+
 bool qp_idle(const struct qp *qp)
 {
 	return requester_idle(qp) && responder_idle(qp) &&

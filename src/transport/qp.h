@@ -163,6 +163,8 @@ void qp_send_error(struct qp *qp);
 
 /* Was something sent that awaits its acknowledgement? */
 bool qp_outstanding(const struct qp *qp);
+/* Bytes of the message posted last, if it is still in the queue; else 0. */
+uint32_t qp_last_posted_len(const struct qp *qp);
 
 /* May this QP take part in any transfer? For destroy and for tests: everything is at rest. */
 bool qp_idle(const struct qp *qp);

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define LEN 3000u
 
@@ -227,6 +228,71 @@ static void used_beside_the_program(void **state)
 	ends_play(busy_near, busy_far);
 }
 
+/*
+ * Small messages that a polling program posts in a row may wait for its next poll. The last ones leave
+ * although there is none: the program waits elsewhere.
+ */
+enum { LOOP = 2000, LOSSY_LOOP = 100, IN_A_ROW = 6, TURNS = 8, PATIENCE_MS = 10000 };
+
+static void in_a_row_near(struct ends *e)
+{
+	const uint64_t loop = ends_lossy() ? LOSSY_LOOP : LOOP;
+
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, 0);
+	for (uint64_t turn = 1; turn <= TURNS; turn++) {
+		struct ibv_sge sge = { (uintptr_t)e->r->buffer, 8, e->r->mr->lkey };
+		struct ibv_send_wr wr = { .sg_list = &sge,
+					  .num_sge = 1,
+					  .opcode = IBV_WR_RDMA_WRITE,
+					  .send_flags = IBV_SEND_SIGNALED,
+					  .wr.rdma = { .rkey = e->peer.rkey } },
+				   *bad;
+
+		/* Such a loop that the adapter counts on its next poll. */
+		for (uint64_t i = 0; i < loop + IN_A_ROW; i++) {
+			ends_set_word(e, 0, turn);
+			wr.wr.rdma.remote_addr =
+				e->peer.addr + FAR_AT + (i < loop ? 0 : 8 * (i - loop + 1));
+			assert_int_equal(ibv_post_send(e->qp, &wr, &bad), 0);
+			if (i < loop)
+				rig_await_n(e->cq, 1);
+		}
+		ends_meet(e); /* by the socket: this thread doesn't poll */
+		rig_await_n(e->cq, IN_A_ROW);
+	}
+	ends_close(e);
+}
+
+/* Looks at memory that the adapter writes meanwhile, as programs do. */
+__attribute__((no_sanitize("thread"))) static bool becomes(const uint8_t *at, uint64_t value)
+{
+	for (int ms = 0; ms < PATIENCE_MS; ms++) {
+		if (*(const volatile uint64_t *)(const void *)at == value)
+			return true;
+		usleep(1000);
+	}
+	return false;
+}
+
+static void in_a_row_far(struct ends *e)
+{
+	ends_open(e, IBV_QPT_RC);
+	ends_join(e, e->r->mr->rkey);
+	for (uint64_t turn = 1; turn <= TURNS; turn++) {
+		for (uint32_t i = 1; i <= IN_A_ROW; i++)
+			assert_true(becomes(e->r->buffer + FAR_AT + i * 8, turn));
+		ends_meet(e);
+	}
+	ends_close(e);
+}
+
+static void posted_in_a_row(void **state)
+{
+	(void)state;
+	ends_play(in_a_row_near, in_a_row_far);
+}
+
 #define TEST(name) cmocka_unit_test(name)
 
 int main(void)
@@ -234,6 +300,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(ended_by_itself),
 		TEST(used_beside_the_program),
+		TEST(posted_in_a_row),
 	};
 
 	rig_isolate();
