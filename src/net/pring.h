@@ -27,7 +27,7 @@
 #define RING_DATA    (512u << 10)
 #define RING_SLOTS   512u
 #define RING_SHORT   64u	 /* bytes that a slot holds */
-#define RING_MTU     (32u << 10) /* what messages are cut at */
+#define RING_MTU     (60u << 10) /* what messages are cut at; a packet is shorter than 64 KiB */
 #define RING_TINY    48u	 /* bytes that a descriptor holds instead of the path */
 #define RING_IN_SLOT UINT32_MAX
 #define RING_IN_DESC (UINT32_MAX - 1)

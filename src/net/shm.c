@@ -16,7 +16,7 @@
 #include "net/shm_internal.h"
 
 #define SEALS	      (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define SEGMENT_MAGIC 0x726c6b32u /* changes with the layout */
+#define SEGMENT_MAGIC 0x726c6b33u /* changes with the layout */
 #define REFUSED_FOR_S 2		  /* a block whose owner refused is asked again after that */
 
 static bool bit_get(_Atomic uint64_t *bits, unsigned n)

@@ -257,7 +257,7 @@ static void a_wake_up_that_was_read_is_remembered(void **state)
 static void bad_memory_is_refused(void **state)
 {
 	enum { SHORT, UNSEALED, EMPTY, RIGHT, KINDS };
-	const uint32_t magic = 0x726c6b32; /* as in shm.c */
+	const uint32_t magic = 0x726c6b33; /* as in shm.c */
 	struct two *t = *state;
 	int pair[2], fd;
 

@@ -15,7 +15,7 @@
 #include <infiniband/verbs.h>
 #include <stdbool.h>
 
-#define RIG_BUFFER 65536
+#define RIG_BUFFER 262144
 #define RIG_ALL_ACCESS                                                               \
 	(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | \
 	 IBV_ACCESS_REMOTE_ATOMIC)

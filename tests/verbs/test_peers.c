@@ -18,7 +18,7 @@
 
 #define ROUNDS_BESIDE_POLLS 5
 
-static const uint32_t sizes[] = { 0, 1, 64, 1024, 1025, 5001, 32768, 50000 };
+static const uint32_t sizes[] = { 0, 1, 64, 1024, 1025, 5001, 32768, 130000 };
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
 static void connected_near(struct ends *e, enum ibv_qp_type type)
@@ -48,7 +48,7 @@ static void connected_far(struct ends *e, enum ibv_qp_type type)
 	for (unsigned i = 0; i < SIZES; i++) {
 		memset(e->r->buffer, 0xee, RIG_BUFFER);
 		for (int k = 0; k < 3; k++)
-			assert_int_equal(rig_post_recv(e->r, e->qp, 1, FAR_AT, 50000), 0);
+			assert_int_equal(rig_post_recv(e->r, e->qp, 1, FAR_AT, 130000), 0);
 		ends_meet(e);
 		for (int k = 0; k < 2; k++) {
 			struct ibv_wc wc = rig_await(e->cq);
@@ -106,7 +106,7 @@ static void rc_far(struct ends *e)
 	struct ibv_async_event event;
 
 	connected_far(e, IBV_QPT_RC);
-	ends_fill(e, FAR_AT, 50000, 99);
+	ends_fill(e, FAR_AT, 130000, 99);
 	ends_meet(e);
 	ends_meet(e);
 	ends_set_word(e, FAR_AT, 5);

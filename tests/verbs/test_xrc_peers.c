@@ -347,7 +347,7 @@ static void middle_is_there(void)
 
 /* Every kind and size. */
 
-static const uint32_t sizes[] = { 0, 1, 64, 1024, 1025, 5001, 32768, 50000 };
+static const uint32_t sizes[] = { 0, 1, 64, 1024, 1025, 5001, 32768, 130000 };
 #define SIZES (int)(sizeof(sizes) / sizeof(sizes[0]))
 
 static void kinds_near(void)
@@ -388,7 +388,7 @@ static void kinds_far(void)
 	await(4);
 	for (int i = 0; i < SIZES; i++) {
 		memset(e.r->buffer, 0xee, RIG_BUFFER);
-		post(&e, 1, AT, 50000);
+		post(&e, 1, AT, 130000);
 		say(10 + 4 * i);
 		await(11 + 4 * i);
 		wc = rig_await(e.cq);
@@ -401,7 +401,7 @@ static void kinds_far(void)
 		expect_filled(&e, AT, sizes[i], (unsigned)i);
 		assert_int_equal(e.r->buffer[AT + sizes[i]], 0xee);
 		memset(e.r->buffer, 0xee, RIG_BUFFER);
-		post(&e, 2, AT, 50000);
+		post(&e, 2, AT, 130000);
 		post(&e, 3, 0, 1);
 		say(12 + 4 * i);
 		await(13 + 4 * i);
