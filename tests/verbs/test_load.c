@@ -260,6 +260,8 @@ static void many_queue_pairs(void **state)
 	free(cq);
 }
 
+/* The thread sanitizer doesn't follow a program of several threads that forks. */
+#ifndef __SANITIZE_THREAD__
 /* A thread whose traffic never rests until it is told to stop. */
 struct traffic {
 	pthread_t thread;
@@ -324,8 +326,6 @@ static void traffic_end(struct traffic *t)
 	free(t);
 }
 
-/* The thread sanitizer doesn't follow a program of several threads that forks. */
-#ifndef __SANITIZE_THREAD__
 /* In a child: a device, queue pair and messages of its own. Its exit status. */
 static int child_traffic(void)
 {
