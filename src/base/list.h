@@ -32,6 +32,17 @@ static inline void list_remove(struct list *n)
 	list_init(n);
 }
 
+/* The first of a list that isn't empty, removed from it. */
+static inline struct list *list_pop(struct list *head)
+{
+	struct list *n = head->next;
+
+	head->next = n->next;
+	n->next->prev = head;
+	list_init(n);
+	return n;
+}
+
 static inline void list_append(struct list *head, struct list *n)
 {
 	n->prev = head->prev;

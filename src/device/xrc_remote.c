@@ -278,9 +278,8 @@ static int execute(struct xrc_target *t, struct remote_message *m)
 static void execute_queued(struct xrc_target *t)
 {
 	while (!list_empty(&t->calls)) {
-		struct queued *q = container_of(t->calls.next, struct queued, link);
+		struct queued *q = container_of(list_pop(&t->calls), struct queued, link);
 
-		list_remove(&q->link);
 		t->n_calls--;
 		give_back(t->engine, &q->m, execute(t, &q->m));
 		free(q);
@@ -295,7 +294,7 @@ static void look_after_openers(struct xrc_target *t)
 	for (pos = t->openers.next; pos != &t->openers; pos = next) {
 		struct opener *o = container_of(pos, struct opener, link);
 
-		next = pos->next;
+		next = pos->next; // NOLINT(clang-analyzer-unix.Malloc): what was freed is on no list
 		if (engine_relay(t->engine, BLOCK_OF(o->number), &hello, sizeof(hello)) ==
 		    -ECONNREFUSED)
 			drop_opener(o);
@@ -327,14 +326,13 @@ void xrc_openers_end(struct xrc_target *t)
 {
 	engine_alarm_cancel(t->engine, &t->watch);
 	while (!list_empty(&t->calls)) {
-		struct queued *q = container_of(t->calls.next, struct queued, link);
+		struct queued *q = container_of(list_pop(&t->calls), struct queued, link);
 
-		list_remove(&q->link);
 		give_back(t->engine, &q->m, -ENOENT);
 		free(q);
 	}
 	while (!list_empty(&t->openers))
-		drop_opener(container_of(t->openers.next, struct opener, link));
+		free(container_of(list_pop(&t->openers), struct opener, link));
 }
 
 bool xrc_openers_keep(struct xrc_target *t)
