@@ -84,7 +84,7 @@ class Fakes(unittest.TestCase):
         os.environ["PATH"] = self.tmp.name + ":" + self.path
         self.bench = processes.Bench.__new__(processes.Bench)
         self.bench.build, self.bench.rocelink = self.tmp.name, self.tmp.name + "/rocelink"
-        self.bench.port = 33000 + os.getpid() % 1000
+        self.bench.port = 31000 + os.getpid() % 1700  # below what the kernel gives to clients
         self.bench.device, self.bench.gid = "none", "0"
 
     def tearDown(self):
