@@ -21,7 +21,7 @@
 #define POLLS_PER_YIELD	   128
 #define POLL_OF_SOCKETS	   16
 #define HELD_MAX	   32
-#define HELD_LOCAL_MAX	   16  /* on the same-host path ... */
+#define HELD_LOCAL_MAX	   15  /* of a queue pair on the same-host path ... */
 #define HELD_LOCAL_LEN	   512 /* ... messages of at most so many bytes */
 #define CONTENDED_POLLS	   256
 #define POSTS_PER_LOOK	   64
@@ -263,12 +263,11 @@ void engine_lock(struct engine *e)
  * on the same-host path it costs a cache line that the other processor has. They wait for its next
  * poll, or until there are some.
  */
-static bool may_wait(const struct engine *e, const struct engine_qp *eqp)
+static bool may_wait(const struct engine_qp *eqp)
 {
 	if (!qp_is_reliable(&eqp->qp))
 		return !eqp->link;
-	if (eqp->link &&
-	    (e->held >= HELD_LOCAL_MAX - 1 || qp_last_posted_len(&eqp->qp) > HELD_LOCAL_LEN))
+	if (eqp->link && !qp_unsent_within(&eqp->qp, HELD_LOCAL_MAX, HELD_LOCAL_LEN))
 		return false;
 	return qp_outstanding(&eqp->qp);
 }
@@ -280,7 +279,7 @@ static bool hold(struct engine *e)
 	if (!e->dozing || e->held >= HELD_MAX || e->ready_first || e->fault)
 		return false;
 	for (; eqp; eqp = eqp->next_queued)
-		if (!may_wait(e, eqp))
+		if (!may_wait(eqp))
 			return false;
 	return true;
 }

@@ -408,12 +408,19 @@ bool qp_outstanding(const struct qp *qp)
 	return psn_diff(qp->req.max, qp->comp.una) > 0;
 }
 
-uint32_t qp_last_posted_len(const struct qp *qp)
+bool qp_unsent_within(const struct qp *qp, uint32_t requests, uint32_t len)
 {
 	uint32_t tail = ring_tail(&qp->sq);
-	const struct send_wqe *w = ring_slot(&qp->sq, tail - 1);
 
-	return tail != ring_head(&qp->sq) ? w->len : 0;
+	if (tail - qp->req.assigned > requests)
+		return false;
+	for (uint32_t i = qp->req.assigned; i != tail; i++) {
+		const struct send_wqe *w = ring_slot(&qp->sq, i);
+
+		if (w->len > len)
+			return false;
+	}
+	return true;
 }
 
 bool qp_idle(const struct qp *qp)

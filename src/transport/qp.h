@@ -163,8 +163,8 @@ void qp_send_error(struct qp *qp);
 
 /* Was something sent that awaits its acknowledgement? */
 bool qp_outstanding(const struct qp *qp);
-/* Bytes of the message posted last, if it is still in the queue; else 0. */
-uint32_t qp_last_posted_len(const struct qp *qp);
+/* Are no more than so many requests posted and not yet begun, each of at most so many bytes? */
+bool qp_unsent_within(const struct qp *qp, uint32_t requests, uint32_t len);
 
 /* May this QP take part in any transfer? For destroy and for tests: everything is at rest. */
 bool qp_idle(const struct qp *qp);

@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "../net/namespace.h"
 
 #define PATIENCE_S 30
+#define BECOMES_MS 10000
+
 void rig_isolate(void)
 {
 	if (namespace_enter())
@@ -277,6 +280,17 @@ struct ibv_async_event rig_await_event(struct ibv_context *ctx, enum ibv_event_t
 			return event;
 		ibv_ack_async_event(&event);
 	}
+}
+
+/* Programs that watch memory do so unsynchronised. */
+__attribute__((no_sanitize("thread"))) bool rig_becomes(const volatile uint8_t *byte, uint8_t value)
+{
+	for (int ms = 0; ms < BECOMES_MS; ms++) {
+		if (*byte == value)
+			return true;
+		usleep(1000);
+	}
+	return false;
 }
 
 bool rig_readable(int fd, int timeout_ms)

@@ -70,6 +70,8 @@ struct ibv_wc rig_await(struct ibv_cq *cq);
 void rig_await_n(struct ibv_cq *cq, int n);
 /* Wait for this asynchronous event (others before it are acknowledged and ignored). */
 struct ibv_async_event rig_await_event(struct ibv_context *ctx, enum ibv_event_type type);
+/* Does this byte, which the adapter writes meanwhile, become the value soon? */
+bool rig_becomes(const volatile uint8_t *byte, uint8_t value);
 /* Is the descriptor readable, now or within this time? */
 bool rig_readable(int fd, int timeout_ms);
 

@@ -67,18 +67,6 @@ static void what_the_waiter_leaves_is_told(void **state)
 	assert_int_equal(ibv_destroy_comp_channel(channel), 0);
 }
 
-/* Looks at memory that the adapter writes meanwhile, as programs do. */
-__attribute__((no_sanitize("thread"))) static bool becomes(const volatile uint8_t *byte,
-							   uint8_t value)
-{
-	for (int ms = 0; ms < PATIENCE; ms++) {
-		if (*byte == value)
-			return true;
-		usleep(1000);
-	}
-	return false;
-}
-
 static void post_datagram(struct rig *r, struct ibv_qp *from, struct ibv_ah *ah, uint32_t qpn,
 			  uint32_t offset, unsigned flags)
 {
@@ -130,7 +118,7 @@ static void posts_leave_without_a_poll(void **state)
 	for (int i = 0; i < LAST; i++)
 		post_datagram(r, a, ah, last->qp_num, i == LAST - 1 ? marked : 0,
 			      IBV_SEND_SIGNALED);
-	assert_true(becomes(r->buffer + here + GRH, MARK));
+	assert_true(rig_becomes(r->buffer + here + GRH, MARK));
 	assert_int_equal(ibv_destroy_ah(ah), 0);
 	assert_int_equal(ibv_destroy_qp(a), 0);
 	assert_int_equal(ibv_destroy_qp(b), 0);
