@@ -251,9 +251,9 @@ def kill_one(r, place, user):
     """kill -9 of one of several pairs disturbs none of the others."""
     deadline = r.deadline(60)
     args = ["-c", "-e", "-n", "20000", "-s", "1000"]
+    # First, and without spinning: the others are young when it is killed, however long it takes to start them.
+    victim = r.start_pair("ibv_rc_pingpong", ["-e", "-n", "100000000"], place, user)
     others = [r.start_pair("ibv_rc_pingpong", args, place, user) for _ in range(3)]
-    # Last, since it spins: what starts beside it takes long, and the others would be done.
-    victim = r.start_pair("ibv_rc_pingpong", ["-n", "100000000"], place, user)
     time.sleep(0.05)
     require(all(p.running() for p in victim), "the victim ended before it was killed")
     require(any(all(p.running() for p in ends) for ends in others), "all pairs ended before the kill")
