@@ -132,7 +132,8 @@ static int pair_gids(struct rocelink_conn *conn, const struct gid_table *t, char
 			found = (int)i;
 			conn->peer_gid = (uint8_t)p;
 			/* Explained for this route alone, as if nothing else were there. */
-			gid_choose(&(struct gid_table){ &t->gids[i], 1 }, &route, why, len, NULL);
+			gid_choose(&(struct gid_table){ .gids = &t->gids[i], .count = 1 }, &route,
+				   why, len, NULL);
 		}
 	}
 	return found;

@@ -2,6 +2,7 @@
 /* The public calls about GIDs and devices. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/units.h"
@@ -107,53 +108,81 @@ static bool has_active_port(struct ibv_context *context)
 	return false;
 }
 
-/* All GIDs of all devices that are up, loopback devices' too. */
-static int add_all_devices(struct gid_table *t, struct rocelink_error *err)
+/* The devices that are up, open: the first opened and the last closed start and stop the whole
+ * adapter, so that no device is closed to be opened again. */
+struct opened {
+	struct ibv_context **contexts;
+	int count;
+};
+
+static int open_all(struct opened *all, struct rocelink_error *err)
 {
-	int count, rc = ROCELINK_OK;
+	int count;
 	struct ibv_device **list = list_devices(&count, err);
 
 	if (!list)
 		return ROCELINK_NO_DEVICE;
-	for (int i = 0; i < count && !rc; i++) {
+	all->contexts = calloc((size_t)count, sizeof(*all->contexts));
+	for (int i = 0; i < count && all->contexts; i++) {
 		struct ibv_context *context = ibv_open_device(list[i]);
 
-		if (!context)
-			continue;
-		if (has_active_port(context))
-			rc = gid_table_add(t, context, 0, err);
-		ibv_close_device(context);
+		if (context && has_active_port(context))
+			all->contexts[all->count++] = context;
+		else if (context)
+			ibv_close_device(context);
 	}
 	ibv_free_device_list(list);
-	return rc;
+	return all->contexts ? ROCELINK_OK : link_no_memory(err);
 }
 
-int rocelink_gid_choose(struct ibv_context *context, const char *host, struct rocelink_gid *gid,
+/* All but `keep`. */
+static void close_all(struct opened *all, const struct ibv_context *keep)
+{
+	for (int i = 0; i < all->count; i++)
+		if (all->contexts[i] != keep)
+			ibv_close_device(all->contexts[i]);
+	free(all->contexts);
+}
+
+/* Of all GIDs of these devices, loopback devices' too. */
+static int choose_among(const struct opened *all, const char *host, struct rocelink_gid *gid,
 			struct rocelink_error *err)
 {
 	struct gid_table t = { 0 };
 	struct address to;
 	struct route route;
 	char why[sizeof(gid->why)];
-	int rc = link_check_size(gid->size, sizeof(*gid), "rocelink_gid", err), i;
+	int rc = host ? resolve(host, &to, err) : ROCELINK_OK, at;
 
-	link_log_init();
-	if (!rc && host)
-		rc = resolve(host, &to, err);
-	if (!rc)
-		rc = context ? gid_table_add(&t, context, 0, err) : add_all_devices(&t, err);
+	for (int i = 0; i < all->count && !rc; i++)
+		rc = gid_table_add(&t, all->contexts[i], 0, err);
 	if (!rc) {
 		if (host)
 			route_find(&route, &to);
-		i = gid_choose(&t, host ? &route : NULL, why, sizeof(why), err);
-		if (i >= 0 && t.gids) {
-			memcpy(t.gids[i].why, why, sizeof(why));
-			rc = link_store_result(gid, &t.gids[i], sizeof(*gid));
+		at = gid_choose(&t, host ? &route : NULL, why, sizeof(why), err);
+		if (at >= 0 && t.gids) {
+			memcpy(t.gids[at].why, why, sizeof(why));
+			rc = link_store_result(gid, &t.gids[at], sizeof(*gid));
 		} else {
 			rc = ROCELINK_NO_DEVICE;
 		}
 	}
 	gid_table_free(&t);
+	return rc;
+}
+
+int rocelink_gid_choose(struct ibv_context *context, const char *host, struct rocelink_gid *gid,
+			struct rocelink_error *err)
+{
+	struct opened all = { 0 }, given = { .contexts = &context, .count = 1 };
+	int rc = link_check_size(gid->size, sizeof(*gid), "rocelink_gid", err);
+
+	link_log_init();
+	if (!rc && !context)
+		rc = open_all(&all, err);
+	if (!rc)
+		rc = choose_among(context ? &given : &all, host, gid, err);
+	close_all(&all, NULL);
 	return rc;
 }
 
@@ -192,13 +221,19 @@ struct ibv_context *link_device_open_named(const char *name, struct rocelink_err
 struct ibv_context *rocelink_device_open(const char *host, struct rocelink_gid *gid,
 					 struct rocelink_error *err)
 {
-	struct rocelink_gid chosen = { .size = sizeof(chosen) };
+	struct rocelink_gid own = { .size = sizeof(own) }, *chosen = gid ? gid : &own;
+	struct ibv_context *context = NULL;
+	struct opened all = { 0 };
+	int rc = link_check_size(chosen->size, sizeof(*chosen), "rocelink_gid", err);
 
-	if (rocelink_gid_choose(NULL, host, &chosen, err))
-		return NULL;
-	if (gid && link_store_result(gid, &chosen, sizeof(*gid))) {
-		link_check_size(gid->size, sizeof(*gid), "rocelink_gid", err);
-		return NULL;
-	}
-	return link_device_open_named(chosen.device, err);
+	link_log_init();
+	if (!rc)
+		rc = open_all(&all, err);
+	if (!rc)
+		rc = choose_among(&all, host, chosen, err);
+	for (int i = 0; i < all.count && !rc && !context; i++)
+		if (strcmp(ibv_get_device_name(all.contexts[i]->device), chosen->device) == 0)
+			context = all.contexts[i];
+	close_all(&all, context);
+	return context;
 }

@@ -17,9 +17,12 @@
 
 enum { GID_TABLE_MAX = 1024 };
 
+struct ifaddrs;
+
 struct gid_table {
 	struct rocelink_gid *gids;
 	unsigned count;
+	struct ifaddrs *addresses; /* of this host; gid_table.c */
 };
 
 /* An IP address without port; IPv4 as an IPv4-mapped IPv6 address, which is a GID's form too. */
@@ -40,9 +43,6 @@ struct route {
 int gid_table_add(struct gid_table *t, struct ibv_context *context, uint8_t port,
 		  struct rocelink_error *err);
 void gid_table_free(struct gid_table *t);
-
-/* Fill `present`, ifname, address from the entry and this host's interfaces. */
-void gid_annotate(struct rocelink_gid *g);
 
 bool address_from_sockaddr(struct address *a, const struct sockaddr *sa);
 void address_text(const struct address *a, char *buf, size_t len);

@@ -36,6 +36,48 @@ static ssize_t read_entries_one_by_one(struct ibv_context *context, struct ibv_g
 	return (ssize_t)n;
 }
 
+/* The host's addresses, asked for once a table: the kernel tells all interfaces' each time. */
+static const struct ifaddrs *host_addresses(struct gid_table *t)
+{
+	if (!t->addresses && getifaddrs(&t->addresses) != 0)
+		t->addresses = NULL;
+	return t->addresses;
+}
+
+/* Does this host have the address, and on which interface? */
+static bool host_has(const struct ifaddrs *i, const struct address *a, unsigned ifindex,
+		     char *ifname, size_t len)
+{
+	struct address own;
+
+	if (!i)
+		return true; /* unknown is no reason to reject it */
+	for (; i; i = i->ifa_next) {
+		if (!i->ifa_addr || !address_from_sockaddr(&own, i->ifa_addr) ||
+		    memcmp(own.ip, a->ip, sizeof(own.ip)) != 0)
+			continue;
+		if (address_is_link_local(a) && ifindex && if_nametoindex(i->ifa_name) != ifindex)
+			continue;
+		if (!*ifname)
+			snprintf(ifname, len, "%s", i->ifa_name);
+		return true;
+	}
+	return false;
+}
+
+/* Fill `present`, ifname, address from the entry and this host's interfaces. */
+static void annotate(struct gid_table *t, struct rocelink_gid *g)
+{
+	struct address a = { 0 };
+
+	memcpy(a.ip, g->gid.raw, sizeof(a.ip));
+	address_text(&a, g->address, sizeof(g->address));
+	if (g->ifindex && !if_indextoname(g->ifindex, g->ifname))
+		g->ifname[0] = '\0';
+	g->present = g->type == ROCELINK_GID_IB ||
+		     host_has(host_addresses(t), &a, g->ifindex, g->ifname, sizeof(g->ifname));
+}
+
 static bool append(struct gid_table *t, struct ibv_context *context, const struct ibv_gid_entry *e,
 		   const struct ibv_port_attr *port)
 {
@@ -62,7 +104,7 @@ static bool append(struct gid_table *t, struct ibv_context *context, const struc
 	g->gid = e->gid;
 	g->lid = port->lid;
 	g->ifindex = e->ndev_ifindex;
-	gid_annotate(g);
+	annotate(t, g);
 	return true;
 }
 
@@ -116,41 +158,7 @@ int gid_table_add(struct gid_table *t, struct ibv_context *context, uint8_t port
 void gid_table_free(struct gid_table *t)
 {
 	free(t->gids);
+	if (t->addresses)
+		freeifaddrs(t->addresses);
 	memset(t, 0, sizeof(*t));
-}
-
-/* Does this host have the address, and on which interface? */
-static bool host_has(const struct address *a, unsigned ifindex, char *ifname, size_t len)
-{
-	struct ifaddrs *list, *i;
-	bool found = false;
-
-	if (getifaddrs(&list) != 0)
-		return true; /* unknown is no reason to reject it */
-	for (i = list; i && !found; i = i->ifa_next) {
-		struct address own;
-
-		if (!i->ifa_addr || !address_from_sockaddr(&own, i->ifa_addr) ||
-		    memcmp(own.ip, a->ip, sizeof(own.ip)) != 0)
-			continue;
-		if (address_is_link_local(a) && ifindex && if_nametoindex(i->ifa_name) != ifindex)
-			continue;
-		if (!*ifname)
-			snprintf(ifname, len, "%s", i->ifa_name);
-		found = true;
-	}
-	freeifaddrs(list);
-	return found;
-}
-
-void gid_annotate(struct rocelink_gid *g)
-{
-	struct address a = { 0 };
-
-	memcpy(a.ip, g->gid.raw, sizeof(a.ip));
-	address_text(&a, g->address, sizeof(g->address));
-	if (g->ifindex && !if_indextoname(g->ifindex, g->ifname))
-		g->ifname[0] = '\0';
-	g->present = g->type == ROCELINK_GID_IB ||
-		     host_has(&a, g->ifindex, g->ifname, sizeof(g->ifname));
 }

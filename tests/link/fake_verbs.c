@@ -235,12 +235,16 @@ void ibv_free_device_list(struct ibv_device **list)
 
 struct ibv_context *ibv_open_device(struct ibv_device *device)
 {
-	return &((struct fake_device *)device)->context;
+	struct fake_device *d = (struct fake_device *)device;
+
+	d->opened++;
+	d->open++;
+	return &d->context;
 }
 
 int ibv_close_device(struct ibv_context *context)
 {
-	(void)context;
+	device_of(context)->open--;
 	return 0;
 }
 

@@ -23,6 +23,7 @@ struct fake_device {
 	enum ibv_qp_state fail_to;
 	int fail_errno;
 	int ah_alive;
+	int opened, open; /* how often, and how often it still is */
 };
 
 struct fake_step {

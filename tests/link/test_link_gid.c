@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <stdio.h>
 
+#include "fake_verbs.h"
 #include "link/gid.h"
 
 static struct rocelink_gid table[16];
@@ -30,7 +31,7 @@ static struct address addr(const char *text, unsigned scope)
 static void clear(void)
 {
 	memset(table, 0, sizeof(table));
-	t = (struct gid_table){ table, 0 };
+	t = (struct gid_table){ .gids = table };
 }
 
 static struct rocelink_gid *add(const char *device, const char *text, enum rocelink_gid_type type,
@@ -197,6 +198,37 @@ static void the_kernel_knows_the_route_to_loopback(void **state)
 	assert_true(address_is_ipv4(&r.source));
 }
 
+/* The first opened and the last closed start and stop a whole adapter: none is opened twice, and none
+ * but the chosen one stays open. */
+static void each_device_is_opened_once(void **state)
+{
+	struct fake_device up, down, away, *all[] = { &down, &away, &up };
+	struct rocelink_gid gid = { .size = sizeof(gid) };
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		fake_device_init(all[i], (const char *[]){ "down0", "away0", "up0" }[i]);
+	down.port.state = IBV_PORT_DOWN;
+	away.gid_count = 0;
+	fake_device_add_gid(&away, "192.0.2.1", IBV_GID_TYPE_ROCE_V2);
+	fake_set_devices(all, 3);
+	assert_ptr_equal(rocelink_device_open("127.0.0.1", &gid, &err), &up.context);
+	assert_string_equal(gid.device, "up0");
+	assert_string_equal(gid.address, "127.0.0.1");
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(all[i]->opened, 1);
+		assert_int_equal(all[i]->open, all[i] == &up);
+	}
+	assert_int_equal(rocelink_gid_choose(NULL, "127.0.0.1", &gid, &err), ROCELINK_OK);
+	assert_null(rocelink_device_open("2001:db8::1", NULL, &err));
+	assert_int_equal(err.code, ROCELINK_NO_DEVICE);
+	gid.size = 1;
+	assert_null(rocelink_device_open("127.0.0.1", &gid, &err));
+	assert_contains(err.text, "rocelink_gid.size is 1");
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(all[i]->open, all[i] == &up);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -210,6 +242,7 @@ int main(void)
 		cmocka_unit_test(without_a_peer_the_first_global_one),
 		cmocka_unit_test(infiniband_goes_by_lid),
 		cmocka_unit_test(the_kernel_knows_the_route_to_loopback),
+		cmocka_unit_test(each_device_is_opened_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
