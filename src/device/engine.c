@@ -3,9 +3,9 @@
  * The engine's step: receive, timers, send. engine.h says who drives it; engine_thread.c has the
  * background thread, engine_receive.c what comes in, engine_instance.c the beginning and the end.
  *
- * Invariants: an engine_qp is at most once on the ready list or the stack of the kicked (its
- * `queued` flag); a QP in the table has a number in a block that this process owns; the outbox is
- * empty between steps unless the socket was full.
+ * Invariants: an engine_qp is at most once on the ready list (its `ready` flag), and at most once on
+ * the stack of the kicked (`kicked`); a QP in the table has a number in a block that this process
+ * owns; the outbox is empty between steps unless the socket was full.
  */
 #include "device/engine_internal.h"
 #include "device/engine_loop.h"
@@ -39,8 +39,11 @@ uint64_t engine_now_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_SEC + (uint64_t)t.tv_nsec;
 }
 
-static void ready_append(struct engine *e, struct engine_qp *eqp)
+void engine_make_ready(struct engine *e, struct engine_qp *eqp)
 {
+	if (eqp->ready)
+		return;
+	eqp->ready = true;
 	eqp->next_ready = NULL;
 	if (e->ready_first)
 		e->ready_last->next_ready = eqp;
@@ -49,21 +52,16 @@ static void ready_append(struct engine *e, struct engine_qp *eqp)
 	e->ready_last = eqp;
 }
 
-void engine_make_ready(struct engine *e, struct engine_qp *eqp)
-{
-	if (!atomic_exchange(&eqp->queued, 1))
-		ready_append(e, eqp);
-}
-
+/* Without the lock. */
 static void push_kicked(struct engine *e, struct engine_qp *eqp)
 {
 	struct engine_qp *top;
 
-	if (atomic_exchange(&eqp->queued, 1))
+	if (atomic_exchange(&eqp->kicked, 1))
 		return;
 	top = atomic_load(&e->kicked);
 	do
-		eqp->next_queued = top;
+		eqp->next_kicked = top;
 	while (!atomic_compare_exchange_weak(&e->kicked, &top, eqp));
 }
 
@@ -71,12 +69,14 @@ static void collect_kicked(struct engine *e)
 {
 	struct engine_qp *eqp, *next;
 
-	e->held = 0;
 	if (!atomic_load(&e->kicked))
 		return;
 	for (eqp = atomic_exchange(&e->kicked, NULL); eqp; eqp = next) {
-		next = eqp->next_queued;
-		ready_append(e, eqp);
+		next = eqp->next_kicked;
+		/* Before it is served: a post from now on pushes it anew. The exchange sees all that was
+		 * posted by those who found it pushed. */
+		atomic_exchange(&eqp->kicked, 0);
+		engine_make_ready(e, eqp);
 	}
 }
 
@@ -113,6 +113,7 @@ static bool flush(struct engine *e)
 /* Let the ready QPs send, in turn. */
 static void send_ready(struct engine *e)
 {
+	e->held = 0;
 	for (unsigned visits = 0; e->ready_first && visits < TRANSMIT_VISITS; visits++) {
 		struct engine_qp *eqp = e->ready_first;
 		struct outbox *box;
@@ -120,8 +121,7 @@ static void send_ready(struct engine *e)
 
 		e->ready_first = eqp->next_ready;
 		e->visits++;
-		/* Cleared before it is served: a post from now on queues it anew. */
-		atomic_store(&eqp->queued, 0);
+		eqp->ready = false;
 		box = lanes_outbox(e, eqp);
 		more = !box || qp_tx(&eqp->qp, box, e->now_ns);
 		timers_set(&e->timers, eqp, qp_next_deadline(&eqp->qp));
@@ -197,14 +197,12 @@ static bool nothing_new(struct engine *e)
 	       !e->n_parked && !e->fault;
 }
 
-bool engine_step(struct engine *e, bool quick, uint64_t defer_ns)
+static bool step(struct engine *e, bool polled, uint64_t defer_ns)
 {
 	int bursts;
 
-	if (quick && nothing_new(e))
-		return false;
 	e->now_ns = engine_now_ns();
-	bursts = receive(e, quick);
+	bursts = receive(e, polled);
 	e->bursts += (unsigned)bursts;
 	if (bursts)
 		e->received_ns = e->now_ns;
@@ -216,6 +214,7 @@ bool engine_step(struct engine *e, bool quick, uint64_t defer_ns)
 			engine_thread_wake(e);
 	}
 	collect_kicked(e);
+	e->held = 0;
 	run_timers(e);
 	/*
 	 * What came in is for a program that is about to answer: it gets its completions first. The
@@ -229,6 +228,11 @@ bool engine_step(struct engine *e, bool quick, uint64_t defer_ns)
 	return bursts > 0 || (e->ready_first && !e->blocked);
 }
 
+bool engine_step(struct engine *e, bool quick, uint64_t defer_ns)
+{
+	return (!quick || !nothing_new(e)) && step(e, quick, defer_ns);
+}
+
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
@@ -238,7 +242,7 @@ uint64_t engine_next_due_ns(const struct engine *e)
 {
 	uint64_t due;
 
-	if (e->ready_first && !e->blocked && !e->deferred)
+	if (e->ready_first && !e->blocked && !e->deferred && !e->held)
 		return 0;
 	if (shm_waits_for_us(e->port))
 		return 0;
@@ -272,34 +276,26 @@ static bool may_wait(const struct engine_qp *eqp)
 	return qp_outstanding(&eqp->qp);
 }
 
-static bool hold(struct engine *e)
+static bool hold(const struct engine *e, const struct engine_qp *eqp)
 {
-	const struct engine_qp *eqp = atomic_load(&e->kicked);
-
-	if (!e->dozing || e->held >= HELD_MAX || e->ready_first || e->fault)
-		return false;
-	for (; eqp; eqp = eqp->next_queued)
-		if (!may_wait(eqp))
-			return false;
-	return true;
+	return e->dozing && e->held < HELD_MAX && (e->held || !e->ready_first) && !e->fault &&
+	       may_wait(eqp);
 }
 
-/* True: what was kicked waits. */
-static bool serve_kicked(struct engine *e)
+/* Under the lock, before it is let go: those that are ready, unless they wait for the program's next call. */
+static void serve_ready(struct engine *e)
 {
 	if (atomic_load(&e->kicked)) {
-		if (hold(e)) {
-			e->held++;
-			return true;
-		}
+		e->held = 0;
 		e->deferred = false;
+		collect_kicked(e);
 	}
-	collect_kicked(e);
-	if (e->ready_first && !e->blocked && !e->deferred) {
+	if (!e->dozing)
+		e->held = 0;
+	if (e->ready_first && !e->blocked && !e->deferred && !e->held) {
 		e->now_ns = engine_now_ns();
 		engine_transmit(e);
 	}
-	return false;
 }
 
 void engine_doze(struct engine *e)
@@ -312,21 +308,25 @@ void engine_doze(struct engine *e)
 	e->wake_ns = 0;
 }
 
+/*
+ * Whoever kicks while the lock is taken leaves it to the holder: he looks before letting go, and after,
+ * since a kick may have come in between.
+ */
+static void let_go_of_lock(struct engine *e)
+{
+	pthread_mutex_unlock(&e->lock);
+	if (__builtin_expect(atomic_load(&e->kicked) != NULL, 0) &&
+	    pthread_mutex_trylock(&e->lock) == 0)
+		engine_unlock(e);
+}
+
 void engine_unlock(struct engine *e)
 {
-	bool held;
-
 	if (__builtin_expect(atomic_load_explicit(&e->doze_wanted, memory_order_relaxed), 0))
 		engine_doze(e);
-	/*
-	 * Whoever kicks while the lock is taken leaves it to the holder: look before letting go,
-	 * and after, since a kick may have come in between.
-	 */
-	do {
-		held = serve_kicked(e);
-		engine_thread_remind(e);
-		pthread_mutex_unlock(&e->lock);
-	} while (!held && atomic_load(&e->kicked) && pthread_mutex_trylock(&e->lock) == 0);
+	serve_ready(e);
+	engine_thread_remind(e);
+	let_go_of_lock(e);
 }
 
 void engine_kick(struct engine *e, struct engine_qp *eqp)
@@ -337,12 +337,18 @@ void engine_kick(struct engine *e, struct engine_qp *eqp)
 	 * in between, and is in a loop all the same. */
 	if (!reliable)
 		atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
-	push_kicked(e, eqp);
-	if (pthread_mutex_trylock(&e->lock))
+	if (pthread_mutex_trylock(&e->lock)) {
+		push_kicked(e, eqp);
+		/* The holder may have looked for the last time before that. */
+		if (pthread_mutex_trylock(&e->lock) == 0)
+			engine_unlock(e);
 		return;
+	}
 	/* Nothing comes back that the thread would wake for to see that. */
 	if (!reliable && !e->dozing && ++e->unseen % POSTS_PER_LOOK == 0)
 		engine_thread_wake(e);
+	e->held = hold(e, eqp) ? e->held + 1 : 0;
+	engine_make_ready(e, eqp);
 	/* This is the answer that replies waited for. */
 	e->deferred = false;
 	engine_unlock(e);
@@ -377,25 +383,37 @@ static bool is_contended(struct engine *e)
 	return true;
 }
 
+/* After so many empty polls in a row, or when threads contend: give the processor away? */
+static bool yields(struct engine *e, unsigned cost)
+{
+	e->empty_polls += cost;
+	return (e->empty_polls >= POLLS_BEFORE_YIELD && e->empty_polls % POLLS_PER_YIELD < cost) ||
+	       (e->empty_polls > cost && is_contended(e));
+}
+
 void engine_poll(struct engine *e)
 {
-	unsigned cost;
 	bool yield;
 
-	atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
 	if (pthread_mutex_trylock(&e->lock)) {
+		atomic_fetch_add_explicit(&e->polls, 1, memory_order_relaxed);
 		leave_to_another(e);
 		return;
 	}
-	engine_loop_poll_begins(e);
-	if (engine_step(e, true, poll_defers_ns(e)))
-		e->empty_polls = 0;
-	engine_loop_poll_ends(e);
-	cost = e->looked ? POLL_OF_SOCKETS : 1;
-	e->empty_polls += cost;
-	yield = e->empty_polls >= POLLS_BEFORE_YIELD && e->empty_polls % POLLS_PER_YIELD < cost;
-	yield = yield || (e->empty_polls > cost && is_contended(e));
-	engine_unlock(e);
+	/* Cheaper than an addition in one; that one of another thread may get lost is no matter. */
+	atomic_store_explicit(&e->polls, atomic_load_explicit(&e->polls, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+	if (nothing_new(e)) {
+		yield = yields(e, 1);
+		let_go_of_lock(e);
+	} else {
+		engine_loop_poll_begins(e);
+		if (step(e, true, poll_defers_ns(e)))
+			e->empty_polls = 0;
+		engine_loop_poll_ends(e);
+		yield = yields(e, e->looked ? POLL_OF_SOCKETS : 1);
+		engine_unlock(e);
+	}
 	/* With more runnable threads than cores, the peer that this program waits for may need this
 	 * core. */
 	if (yield)

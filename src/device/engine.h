@@ -25,10 +25,11 @@ struct engine;
 /* The engine's part of a QP; embed it (container_of leads to the device's object). */
 struct engine_qp {
 	struct qp qp;
-	_Atomic int queued;	       /* on the ready stack or list */
-	struct engine_qp *next_queued; /* ready stack: kicked by posters */
-	struct engine_qp *next_ready;  /* ready list of the step */
-	uint32_t timer_slot;	       /* index in the timer heap + 1; 0: none */
+	_Atomic int kicked;	       /* on the stack of the kicked, ... */
+	struct engine_qp *next_kicked; /* ... where posters leave it who found the lock taken */
+	bool ready;		       /* on the ready list, or parked (lanes.c) */
+	struct engine_qp *next_ready;
+	uint32_t timer_slot; /* index in the timer heap + 1; 0: none */
 	uint64_t timer_ns;
 	struct shm_link *link; /* of its lane; NULL: the sockets (lanes.c) */
 	bool has_flow;	       /* announced to the port */

@@ -4,8 +4,8 @@
  * same-host link (the outbox of its ring). A connected QP is attached to a lane on its way to RTR,
  * before its first packet, and stays with it; a UD QP chooses for each datagram.
  *
- * A QP whose lane is full, or not ready yet, is parked: it is on no ready list, but counts as
- * queued, until the lane has room. Everything here runs under the engine lock.
+ * A QP whose lane is full, or not ready yet, is parked: it is not on the ready list, but counts as
+ * ready, until the lane has room. Everything here runs under the engine lock.
  */
 #include <string.h>
 
@@ -79,7 +79,7 @@ void lanes_detach(struct engine *e, struct engine_qp *eqp)
 		return;
 	let_go(eqp);
 	if (unpark_qp(e, eqp)) {
-		atomic_store(&eqp->queued, 0);
+		eqp->ready = false;
 		engine_make_ready(e, eqp);
 	}
 }
@@ -223,9 +223,9 @@ bool lanes_park(struct engine *e, struct engine_qp *eqp)
 		return false;
 	i = shm_index(e->port, e->stuck);
 	e->stuck = NULL;
-	/* Kicked meanwhile: it comes again by itself. */
-	if (atomic_exchange(&eqp->queued, 1))
+	if (eqp->ready)
 		return true;
+	eqp->ready = true;
 	eqp->next_ready = e->lane_parked[i];
 	e->lane_parked[i] = eqp;
 	e->n_parked++;
@@ -245,7 +245,7 @@ void lanes_unpark(struct engine *e)
 		for (; eqp; eqp = next) {
 			next = eqp->next_ready;
 			e->n_parked--;
-			atomic_store(&eqp->queued, 0);
+			eqp->ready = false;
 			engine_make_ready(e, eqp);
 		}
 	}
