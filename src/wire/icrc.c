@@ -13,6 +13,9 @@
 
 #include <isa-l/crc.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "base/bytes.h"
 #include "wire/packet.h"
@@ -66,6 +69,28 @@ _Static_assert(sizeof(struct pseudo_ipv6) == 40 + 8 + 12, "no padding");
 /* Up to here one copy and one CRC call cost less than two calls: 29 ns against 48 for a short
  * packet. */
 #define COPY_MAX 256
+
+#if defined(__x86_64__)
+__attribute__((target("avx"))) static void zero_upper_halves(void)
+{
+	_mm256_zeroupper();
+}
+#endif
+
+/*
+ * From 256 bytes on ISA-L computes in 512-bit registers, where there are any, and leaves their upper parts
+ * in use: the next instruction that takes the lower part alone waits for 160 ns, twice as long as the CRC
+ * of 4 KiB takes.
+ */
+static uint32_t crc32_of(uint32_t crc, const uint8_t *data, size_t len)
+{
+	crc = crc32_gzip_refl(crc, data, len);
+#if defined(__x86_64__)
+	if (len >= 256 && __builtin_cpu_supports("avx"))
+		zero_upper_halves();
+#endif
+	return crc;
+}
 
 #define MASKED16 ((be16){ { 0xff, 0xff } })
 
@@ -139,10 +164,10 @@ uint32_t icrc_compute(const struct path *path, uint16_t ipv4_id, const uint8_t *
 	}
 	if (rest <= COPY_MAX) {
 		memcpy(head.bytes + head_len, data + BTH_LEN, rest);
-		return crc32_gzip_refl(CRC_OF_LRH, head.bytes, head_len + rest);
+		return crc32_of(CRC_OF_LRH, head.bytes, head_len + rest);
 	}
-	crc = crc32_gzip_refl(CRC_OF_LRH, head.bytes, head_len);
-	return crc32_gzip_refl(crc, data + BTH_LEN, rest);
+	crc = crc32_of(CRC_OF_LRH, head.bytes, head_len);
+	return crc32_of(crc, data + BTH_LEN, rest);
 }
 
 /* P without x^32, reflected: the highest bit is x^0. */
