@@ -29,7 +29,7 @@
 #define SOCKET_STEPS	   512
 #define SOCKETS_HOT	   64
 #define WINDOW_MIN	   (64u << 10)
-#define WINDOW_MAX	   (512u << 10)
+#define WINDOW_MAX	   (1024u << 10)
 
 uint64_t engine_now_ns(void)
 {
