@@ -205,7 +205,7 @@ static bool step(struct engine *e, bool polled, uint64_t defer_ns)
 	bursts = receive(e, polled);
 	e->bursts += (unsigned)bursts;
 	if (bursts)
-		e->received_ns = e->now_ns;
+		e->busy_ns = e->now_ns;
 	shm_expire(e->port, e->now_ns);
 	lanes_unpark(e);
 	if (e->fault) {

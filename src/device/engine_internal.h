@@ -50,7 +50,7 @@ struct engine { // NOLINT(clang-analyzer-optin.performance.Padding): by subject
 	uint32_t empty_polls;	    /* in a row */
 	bool blocked;		    /* the socket was full: the outbox waits */
 	unsigned steps;		    /* of polling programs */
-	uint64_t received_ns;	    /* when something came in last */
+	uint64_t busy_ns;	    /* when something came in last, or a full ring had room again */
 	unsigned bursts;	    /* that came in, running */
 	_Atomic unsigned contended; /* empty polls that still give way to other threads */
 	unsigned held;		    /* posts that wait for the program's next call */

@@ -148,7 +148,7 @@ static bool lingers(const struct engine *e)
 {
 	uint64_t now = engine_now_ns();
 
-	return e->received_ns && now - e->received_ns < LINGER_NS &&
+	return e->busy_ns && now - e->busy_ns < LINGER_NS &&
 	       now >= atomic_load_explicit(&e->crowded_until_ns, memory_order_relaxed);
 }
 

@@ -242,6 +242,8 @@ void lanes_unpark(struct engine *e)
 		if (!eqp || (!changed && !shm_has_room(e->port, i)))
 			continue;
 		e->lane_parked[i] = NULL;
+		/* The peer is emptying its ring: there will be room again in a moment. */
+		e->busy_ns = e->now_ns;
 		for (; eqp; eqp = next) {
 			next = eqp->next_ready;
 			e->n_parked--;
