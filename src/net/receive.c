@@ -13,7 +13,7 @@
 
 #include "net/port_internal.h"
 
-#define EMPTY_POLLS 4 /* of the hot socket between two rounds */
+#define EMPTY_POLLS 16 /* of the hot socket between two rounds */
 #define FULL_POLLS  16
 #define EVENTS	    32
 
