@@ -43,8 +43,7 @@ bool pp_rnr_count(const struct ibv_qp *qp, uint8_t port, uint64_t *n)
 
 	if (read_sysfs(ibv_get_device_name(qp->context->device), port, n))
 		return true;
-	if (port_query_report(qp->qp_num >> QPN_BLOCK_BITS, text, sizeof(text), ANSWER_TIMEOUT_MS) <
-	    0)
+	if (port_query_report(qpn_block(qp->qp_num), text, sizeof(text), ANSWER_TIMEOUT_MS) < 0)
 		return false;
 	at = strstr(text, name);
 	if (!at)

@@ -36,7 +36,7 @@ void lanes_attach(struct engine *e, struct engine_qp *eqp)
 	bool early = qp->local_mtu || atomic_load(&qp->state) == IBV_QPS_RTR;
 
 	if (early && qp->path.local)
-		shm_find(e->port, qp->attr.dest_qp_num >> QPN_BLOCK_BITS, engine_now_ns(), &link);
+		shm_find(e->port, qpn_block(qp->attr.dest_qp_num), engine_now_ns(), &link);
 	if (!link) {
 		if (qp->local_mtu)
 			qp_set_local(qp, 0, 0);
@@ -135,7 +135,7 @@ bool lanes_put(void *arg, const struct path *path, const uint8_t *data, uint32_t
 	struct shm_link *link;
 	uint8_t *packet;
 
-	switch (shm_find(e->port, qpn >> QPN_BLOCK_BITS, e->now_ns, &link)) {
+	switch (shm_find(e->port, qpn_block(qpn), e->now_ns, &link)) {
 	case SHM_PENDING:
 		return false;
 	case SHM_NONE:
@@ -188,7 +188,7 @@ struct outbox *lanes_choose(void *arg, const struct path *path, uint32_t dest_qp
 
 	if (!path->local)
 		return &e->outbox;
-	switch (shm_find(e->port, dest_qpn >> QPN_BLOCK_BITS, e->now_ns, &link)) {
+	switch (shm_find(e->port, qpn_block(dest_qpn), e->now_ns, &link)) {
 	case SHM_NONE:
 		break;
 	case SHM_PENDING:

@@ -55,7 +55,7 @@ void qp_table_remove(struct qp_table *t, struct engine_qp *eqp)
 
 	if (qp_table_find(t, qpn) != eqp)
 		return;
-	t->blocks[qpn >> QPN_BLOCK_BITS][qpn & (QPNS_PER_BLOCK - 1)] = NULL;
+	t->blocks[qpn_block(qpn)][qpn & (QPNS_PER_BLOCK - 1)] = NULL;
 	t->live--;
 }
 

@@ -24,13 +24,12 @@ struct qp_table {
 
 static inline bool qp_table_owns(const struct qp_table *t, uint32_t qpn)
 {
-	return qpn >> QPN_BLOCK_BITS < QPN_BLOCKS && t->blocks[qpn >> QPN_BLOCK_BITS];
+	return qpn_block(qpn) < QPN_BLOCKS && t->blocks[qpn_block(qpn)];
 }
 
 static inline struct engine_qp *qp_table_find(const struct qp_table *t, uint32_t qpn)
 {
-	return qp_table_owns(t, qpn) ? t->blocks[qpn >> QPN_BLOCK_BITS][qpn & (QPNS_PER_BLOCK - 1)]
-				     : NULL;
+	return qp_table_owns(t, qpn) ? t->blocks[qpn_block(qpn)][qpn & (QPNS_PER_BLOCK - 1)] : NULL;
 }
 
 /* Enter the QP under a new number, its qp.qpn; claims a block of the port at need. 0 or -errno. */

@@ -27,7 +27,6 @@
 #define GIVE_UP_NS     (30 * NS_PER_SEC)
 #define LAST_ANSWER_NS (10 * NS_PER_MS)
 #define SWEEP_MIN      16
-#define BLOCK_OF(n)    ((n) >> QPN_BLOCK_BITS)
 #define RECORD_ALIGN   8
 
 struct head {
@@ -90,7 +89,7 @@ static bool is_elsewhere(const struct qp *qp, uint32_t srqn)
 {
 	const struct xrc_target *t = target_of(qp);
 
-	return t->domain->claim >= 0 && BLOCK_OF(srqn) && !engine_owns_qpn(t->engine, srqn);
+	return t->domain->claim >= 0 && qpn_block(srqn) && !engine_owns_qpn(t->engine, srqn);
 }
 
 static uint8_t *put_packet(uint8_t *at, const struct qp *qp, const struct packet *pkt)
@@ -135,7 +134,7 @@ static enum fault start(struct qp *qp)
 	memcpy(message, &head, sizeof(head));
 	for (unsigned i = 0; i < head.count; i++, held = held->next)
 		at = put_packet(at, qp, &held->pkt);
-	rc = engine_relay(t->engine, BLOCK_OF(srqn), message, (size_t)(at - message));
+	rc = engine_relay(t->engine, qpn_block(srqn), message, (size_t)(at - message));
 	if (rc) {
 		gone(t, srqn, rc == -ECONNREFUSED ? "isn't there" : strerror(-rc));
 		return FAULT_XRC_SRQ;
@@ -170,8 +169,8 @@ static void await_answer(struct engine_alarm *a)
 	head = make_head(t, XRC_ASK, srqn);
 	if (now_ns - t->run_since_ns > GIVE_UP_NS)
 		why = "hasn't answered for 30 s";
-	else if (!engine_relay_waits(t->engine, BLOCK_OF(srqn)) &&
-		 engine_relay(t->engine, BLOCK_OF(srqn), &head, sizeof(head)))
+	else if (!engine_relay_waits(t->engine, qpn_block(srqn)) &&
+		 engine_relay(t->engine, qpn_block(srqn), &head, sizeof(head)))
 		why = "is gone";
 	if (why && !t->doomed) {
 		/* Its last answer may wait in our socket. */
@@ -193,7 +192,7 @@ static void end(struct qp *qp, uint32_t srqn)
 	struct head head = make_head(t, XRC_END, srqn);
 
 	engine_alarm_cancel(t->engine, &t->alarm);
-	engine_relay(t->engine, BLOCK_OF(srqn), &head, sizeof(head));
+	engine_relay(t->engine, qpn_block(srqn), &head, sizeof(head));
 }
 
 static void refused(const struct qp *qp, const struct packet *pkt)
@@ -266,7 +265,7 @@ static void sweep(struct engine *e)
 		struct proxy *p = container_of(pos, struct proxy, link);
 
 		next = pos->next;
-		if (engine_relay(e, BLOCK_OF(p->qp.qpn), &hello, sizeof(hello)) == -ECONNREFUSED)
+		if (engine_relay(e, qpn_block(p->qp.qpn), &hello, sizeof(hello)) == -ECONNREFUSED)
 			drop_proxy(p);
 	}
 	sweep_at = 2 * n_proxies + SWEEP_MIN;
@@ -339,7 +338,7 @@ static void execute(struct proxy *p, const uint8_t *data, size_t len, struct hea
 static void answer(struct engine *e, struct head *head)
 {
 	head->kind = XRC_DONE;
-	if (engine_relay(e, BLOCK_OF(head->qpn), head, sizeof(*head)))
+	if (engine_relay(e, qpn_block(head->qpn), head, sizeof(*head)))
 		log_debug("XRC target 0x%06x: its process is gone", head->qpn);
 }
 
@@ -412,7 +411,7 @@ void xrc_relay_receive(struct engine *e, const uint8_t *data, size_t len)
 	if (kind >= XRC_CALL || len < sizeof(head))
 		return;
 	memcpy(&head, data, sizeof(head));
-	if (BLOCK_OF(head.qpn) >= QPN_BLOCKS || BLOCK_OF(head.srqn) >= QPN_BLOCKS)
+	if (qpn_block(head.qpn) >= QPN_BLOCKS || qpn_block(head.srqn) >= QPN_BLOCKS)
 		return;
 	switch (head.kind) {
 	case XRC_RUN:

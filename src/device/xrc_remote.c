@@ -9,7 +9,6 @@
 
 #define CALL_TRIES   40000 /* of 50 us and more */
 #define WATCH_NS     NS_PER_SEC
-#define BLOCK_OF(n)  ((n) >> QPN_BLOCK_BITS)
 #define CALLS_QUEUED 64 /* by one target */
 
 enum call { OPEN = 1, MODIFY, QUERY, CLOSE };
@@ -87,7 +86,7 @@ static int call_target(struct dev_qp *handle, enum call call, struct remote_mess
 	w.serial = m->serial;
 	list_append(&waiters, &w.link);
 	if (!rc)
-		rc = engine_relay(e, BLOCK_OF(m->qpn), m, sizeof(*m));
+		rc = engine_relay(e, qpn_block(m->qpn), m, sizeof(*m));
 	engine_unlock(e);
 	if (!rc && !await_return(e, &w))
 		rc = -ETIMEDOUT;
@@ -132,7 +131,7 @@ void xrc_remote_close(struct dev_qp *handle)
 	list_remove(&handle->handle_link);
 	list_init(&handle->handle_link);
 	if (!make_message(handle, CLOSE, &m) &&
-	    engine_relay(handle->engine, BLOCK_OF(m.qpn), &m, sizeof(m)))
+	    engine_relay(handle->engine, qpn_block(m.qpn), &m, sizeof(m)))
 		log_debug("destroy_qp 0x%06x: the target's process is gone", m.qpn);
 	engine_unlock(handle->engine);
 }
@@ -226,7 +225,7 @@ static struct opener *find_opener(const struct xrc_target *t, const struct remot
 	{
 		struct opener *o = container_of(pos, struct opener, link);
 
-		if (o->handle == m->handle && BLOCK_OF(o->number) == BLOCK_OF(m->opener))
+		if (o->handle == m->handle && qpn_block(o->number) == qpn_block(m->opener))
 			return o;
 	}
 	return NULL;
@@ -242,7 +241,7 @@ static void give_back(struct engine *e, struct remote_message *m, int rc)
 {
 	m->kind = XRC_RETURN;
 	m->rc = rc;
-	if (m->call != CLOSE && engine_relay(e, BLOCK_OF(m->opener), m, sizeof(*m)))
+	if (m->call != CLOSE && engine_relay(e, qpn_block(m->opener), m, sizeof(*m)))
 		log_debug("open_qp: who called for target 0x%06x is gone", m->qpn);
 }
 
@@ -295,7 +294,7 @@ static void look_after_openers(struct xrc_target *t)
 		struct opener *o = container_of(pos, struct opener, link);
 
 		next = pos->next; // NOLINT(clang-analyzer-unix.Malloc): what was freed is on no list
-		if (engine_relay(t->engine, BLOCK_OF(o->number), &hello, sizeof(hello)) ==
+		if (engine_relay(t->engine, qpn_block(o->number), &hello, sizeof(hello)) ==
 		    -ECONNREFUSED)
 			drop_opener(o);
 	}
@@ -354,7 +353,7 @@ void xrc_openers_event(struct xrc_target *t, enum ibv_event_type type)
 		struct opener *o = container_of(pos, struct opener, link);
 
 		m.handle = o->handle;
-		if (engine_relay(t->engine, BLOCK_OF(o->number), &m, sizeof(m)))
+		if (engine_relay(t->engine, qpn_block(o->number), &m, sizeof(m)))
 			log_debug("event of target 0x%06x: an opener is gone", m.qpn);
 	}
 }
@@ -381,7 +380,7 @@ void xrc_remote_receive(struct engine *e, const uint8_t *data, size_t len)
 	if (len != sizeof(m))
 		return;
 	memcpy(&m, data, sizeof(m));
-	if (BLOCK_OF(m.opener) >= QPN_BLOCKS || BLOCK_OF(m.qpn) >= QPN_BLOCKS)
+	if (qpn_block(m.opener) >= QPN_BLOCKS || qpn_block(m.qpn) >= QPN_BLOCKS)
 		return;
 	if (m.kind == XRC_CALL)
 		take_call(e, &m);

@@ -33,6 +33,12 @@
 #define QPN_BLOCK_BITS 12
 #define QPN_BLOCKS     4096
 
+/* The block of a queue pair number, and so its process. */
+static inline uint32_t qpn_block(uint32_t qpn)
+{
+	return qpn >> QPN_BLOCK_BITS;
+}
+
 struct port;
 
 /* A run of equal-sized packets (the last may be shorter) of one flow, as one receive call gave

@@ -286,7 +286,7 @@ int port_send(struct port *port, struct outbox *box)
 
 uint16_t port_sport(uint32_t src_qpn, uint32_t dest_qpn)
 {
-	uint32_t src = src_qpn >> QPN_BLOCK_BITS, dest = dest_qpn >> QPN_BLOCK_BITS;
+	uint32_t src = qpn_block(src_qpn), dest = qpn_block(dest_qpn);
 	uint32_t mixed = (src << QPN_BLOCK_BITS | dest) * 0x9e3779b1u;
 
 	return (uint16_t)(SPORT_MIN | mixed >> 18);
