@@ -310,23 +310,23 @@ void engine_doze(struct engine *e)
 
 /*
  * Whoever kicks while the lock is taken leaves it to the holder: he looks before letting go, and after,
- * since a kick may have come in between.
+ * since a kick may have come in between. True: one has, and the lock is taken again.
  */
-static void let_go_of_lock(struct engine *e)
+static bool let_go_of_lock(struct engine *e)
 {
 	pthread_mutex_unlock(&e->lock);
-	if (__builtin_expect(atomic_load(&e->kicked) != NULL, 0) &&
-	    pthread_mutex_trylock(&e->lock) == 0)
-		engine_unlock(e);
+	return __builtin_expect(atomic_load(&e->kicked) != NULL, 0) &&
+	       pthread_mutex_trylock(&e->lock) == 0;
 }
 
 void engine_unlock(struct engine *e)
 {
 	if (__builtin_expect(atomic_load_explicit(&e->doze_wanted, memory_order_relaxed), 0))
 		engine_doze(e);
-	serve_ready(e);
-	engine_thread_remind(e);
-	let_go_of_lock(e);
+	do {
+		serve_ready(e);
+		engine_thread_remind(e);
+	} while (let_go_of_lock(e));
 }
 
 void engine_kick(struct engine *e, struct engine_qp *eqp)
@@ -405,7 +405,8 @@ void engine_poll(struct engine *e)
 			      memory_order_relaxed);
 	if (nothing_new(e)) {
 		yield = yields(e, 1);
-		let_go_of_lock(e);
+		if (let_go_of_lock(e))
+			engine_unlock(e);
 	} else {
 		engine_loop_poll_begins(e);
 		if (step(e, true, poll_defers_ns(e)))
